@@ -391,6 +391,17 @@ fn intervals_of_numbers_cover_what_they_say() {
 }
 
 #[test]
+fn rows_that_are_not_finite_or_of_another_length_are_named() {
+    let file = golden_file();
+    let (network, data, mut new) = golden(&file["number"]);
+    let fitted = Laplace::new(Method::LastLayer).fit(&network, &data, None, &FitContext::default()).unwrap();
+    new[[3, 1]] = f64::NAN;
+    says(fitted.scores(new.view()), &["row 4", "NaN"]);
+    says(fitted.deviations(new.view()), &["row 4", "NaN"]);
+    says(fitted.scores(Array2::zeros((2, 3)).view()), &["takes rows of 2 numbers", "have 3"]);
+}
+
+#[test]
 fn many_classes_ask_for_memory_first() {
     let c = 3100;
     let mut rng = Rng::new(1);

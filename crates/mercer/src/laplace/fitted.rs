@@ -9,10 +9,10 @@ use crate::apply::{Predict, Saved, softmax_rows};
 use crate::classifier::{Classifier, Number};
 use crate::compute::Device;
 use crate::data::Target;
-use crate::finite::finite_rows;
+use crate::finite::{finite_rows, non_finite_row};
 use crate::model::Bundle;
 use crate::spectrum::Origin;
-use crate::{Result, fail_if};
+use crate::{Error, Result, fail_if};
 use ndarray::{Array1, Array2, ArrayView2, Axis, s};
 use std::sync::Arc;
 
@@ -111,12 +111,23 @@ impl FittedLaplace {
     }
 }
 
+/// Refuses rows `[n, d]` with a number that is not finite.
+fn check_rows(x: ArrayView2<f64>) -> Result<()> {
+    match non_finite_row(x) {
+        None => Ok(()),
+        Some((i, value)) => {
+            Err(Error::input(format!("row {} (counted from 1) holds {value}; drop the row or fill the value", i + 1)))
+        }
+    }
+}
+
 impl Predict for FittedLaplace {
     fn origin(&self) -> &Origin {
         &self.origin
     }
 
     fn evaluate(&self, x: ArrayView2<f64>) -> Result<Array2<f64>> {
+        check_rows(x)?;
         match self.network.number {
             None => self.class_scores(x),
             Some(Number { mean, spread }) => Ok(self.outputs(x)?.0.mapv(|z| mean + spread * z)),
@@ -139,6 +150,7 @@ impl Predict for FittedLaplace {
 
     fn deviations(&self, x: ArrayView2<f64>) -> Result<Option<Array1<f64>>> {
         let Some(Number { spread, .. }) = self.network.number else { return Ok(None) };
+        check_rows(x)?;
         let (_, variances) = self.outputs(x)?;
         let deviations = variances.mapv(|v| spread * (v + self.noise).sqrt());
         Ok(Some(finite_rows("the deviation", deviations, 1)?.column(0).to_owned()))

@@ -209,13 +209,9 @@ pub(super) fn matrix(tensor: &Tensor) -> Result<Array2<f64>> {
 }
 
 fn check_finite(z: &Array2<f64>) -> Result<()> {
-    let bad = z.rows().into_iter().position(|row| row.iter().any(|v| !v.is_finite()));
     fail_if!(
-        bad.is_some();
-        Error::Numerical(format!(
-            "an output of the network for row {} (counted from 1) is not finite; scale the row, or leave it out",
-            bad.unwrap_or(0) + 1
-        ))
+        z.iter().any(|v| !v.is_finite());
+        Error::Numerical("an output of the network is not finite: a row is too large for it; scale the rows".into())
     );
     Ok(())
 }
