@@ -85,6 +85,7 @@ commands! {
     Embed(embed::Embed),
     Train(train::Train),
     Evaluate(evaluate::Evaluate),
+    Laplace(laplace::Laplace),
     Kernels(kernels::Kernels),
     Datasets(datasets::Datasets),
     Devices(devices::Devices),

@@ -17,6 +17,7 @@ mod progress;
 mod score;
 mod signals;
 mod training;
+mod uncertainty;
 mod usage;
 
 use args::{Cli, Command};

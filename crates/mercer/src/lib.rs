@@ -13,6 +13,7 @@
 //! | [`apply`] | one estimator a file | kernel PCA, eigenmaps, ridge regression, smoothing |
 //!
 //! Beside them: [`net`] (layers and networks that differentiate themselves), [`classifier`] (networks trained on labelled rows),
+//! [`laplace`] (the uncertainty of such networks),
 //! [`model`] (files), [`rng`]. The dense algebra and the tensors below them are the crate `mercer-engine`.
 //!
 //! ```
@@ -37,6 +38,7 @@ mod context;
 pub mod data;
 mod finite;
 pub mod kernel;
+pub mod laplace;
 pub mod model;
 pub mod operator;
 mod registry;

@@ -12,6 +12,7 @@ use mercer::apply::{
 use mercer::classifier::{Classifier, Labelled};
 use mercer::data::{Dataset, Missing, ReadOptions, Scaling, Schema, Table, Target};
 use mercer::kernel::{self, Formula, Kind, Pair, Parameter, Statistic};
+use mercer::laplace::{Laplace, Method as LaplaceMethod};
 use mercer::model::{Bundle, Content, Model as AnyModel, checksum};
 use mercer::operator::{DenseOperator, FunctionSamples, LowRankOperator, OnPoints};
 use mercer::spectrum::neural::{Neural, NeuralEf};
@@ -147,6 +148,31 @@ fn classifier() -> Model {
     Model::of("classifier", |path| classifier.save(path), Box::new(answer))
 }
 
+fn laplace(name: &'static str, method: LaplaceMethod, number: bool) -> Model {
+    let x = points();
+    let (labels, classes) = ((0..30).map(|i| i % 3).collect(), ["a", "b", "c"].map(String::from).into());
+    let (labels, classes, numbers) =
+        if number { (vec![], vec![], x.column(0).to_vec()) } else { (labels, classes, vec![]) };
+    let data = Labelled { x, labels, classes, numbers, image: None };
+    let net = if number { "dense(6) tanh dense(1)" } else { "dense(6) bn relu dense(3)" };
+    let network = Classifier::new(net, &data, Device::Cpu, 0).unwrap();
+    let fitted = Laplace::new(method).fit(&network.into(), &data, None, &FitContext::default()).unwrap();
+    let answer = |path: &Path| -> Result<String> {
+        let AnyModel { content: Content::Fitted(Fitted::Predict(fitted)), .. } = AnyModel::load(path, Device::Cpu)?
+        else {
+            panic!("it predicts")
+        };
+        let (scores, deviations) = (fitted.scores(new_points().view())?, fitted.deviations(new_points().view())?);
+        Ok(format!(
+            "{:?} {scores:?} {:?} {deviations:?} {:?}",
+            fitted.origin(),
+            fitted.decode(scores.view()),
+            fitted.notes()
+        ))
+    };
+    Model::of(name, |path| fitted.save(path), Box::new(answer))
+}
+
 /// A model of every kind.
 fn models() -> Vec<Model> {
     let (x, context) = (points(), FitContext::default());
@@ -201,6 +227,12 @@ fn models() -> Vec<Model> {
         estimator("logistic on features", logistic.fit(x.view(), &classes, &context).unwrap()),
         estimator("logistic", Logistic::default().fit(x.view(), &classes, &context).unwrap()),
         estimator("spectral ridge", ridge_on.fit(x.view(), &values, &context).unwrap()),
+        laplace("last layer", LaplaceMethod::LastLayer, false),
+        laplace("kfac", LaplaceMethod::Kfac, false),
+        laplace("diagonal of a number", LaplaceMethod::Diagonal, true),
+        laplace("ella", LaplaceMethod::Ella { samples: 10, rank: 3 }, false),
+        laplace("eigenfunctions", LaplaceMethod::Eigenfunctions { functions: 3, rows: 20 }, false),
+        // The last one: a file of its own format.
         classifier(),
     ]
 }
@@ -399,6 +431,8 @@ fn parts_that_do_not_fit_together_are_named() {
     refused("ridge", "/origin/n", json!(29), &["points", "30×2"]);
     let brackets = json!(format!("{}rbf(1){}", "(".repeat(8000), ")".repeat(8000)));
     refused("exact", "/features.kernel", brackets, &["nested deeper than 32"]);
+    refused("kfac", "/blocks/0/start", json!(1), &["1 of 2 blocks"]);
+    refused("ella", "/network/net", json!("dense(7) bn relu dense(3)"), &["trained numbers"]);
     refused("classifier", "/standard/spread", json!([0.0]), &["contradicts itself"]);
 }
 

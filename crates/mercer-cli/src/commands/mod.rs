@@ -10,6 +10,7 @@ pub mod gp;
 pub mod gram;
 pub mod inspect;
 pub mod kernels;
+pub mod laplace;
 pub mod ntk;
 pub mod predict;
 pub mod regress;

@@ -22,7 +22,7 @@ use std::time::Instant;
     after_help = "Example:\n  mercer regress train.csv --target price --model m.mercer\n  mercer predict m.mercer new.csv --out p.csv"
 )]
 pub struct Predict {
-    /// Model file that `mercer regress`, `mercer gp` or `mercer train` wrote
+    /// Model file that `mercer regress`, `gp`, `train` or `laplace` wrote
     model: PathBuf,
 
     /// New rows, with the columns that the model was fitted on; found by name where both tables name theirs. They may lack the

@@ -14,6 +14,8 @@ const MOST: usize = 1 << 32;
 /// A chain of layers that can run.
 pub(super) struct Built {
     pub layers: Vec<Box<dyn Layer>>,
+    /// What each of them puts out, where that is an image.
+    pub images: Vec<Option<[usize; 3]>>,
     /// How many of them form the shared trunk.
     pub trunk: usize,
     /// What was built: with the image where that matters, and the whole trunk.
@@ -57,7 +59,7 @@ fn read(mut description: Description, mut flow: Flow) -> Result<Built> {
         excerpt(&description.to_string())
     );
     // Layers that act alike in every network join the trunk.
-    while chained.get(trunk).is_some_and(|(layer, _)| !layer.facts().branches) {
+    while chained.get(trunk).is_some_and(|(layer, ..)| !layer.facts().branches) {
         trunk += 1;
     }
     fail_if!(
@@ -65,8 +67,9 @@ fn read(mut description: Description, mut flow: Flow) -> Result<Built> {
         "in \"{}\" all networks are the same; end it with a layer that tells them apart, such as dense(1)",
         excerpt(&description.to_string())
     );
-    description.trunk = chained[..trunk].iter().map(|(_, words)| words).sum();
-    Ok(Built { layers: chained.into_iter().map(|(layer, _)| layer).collect(), trunk, description })
+    description.trunk = chained[..trunk].iter().map(|(_, words, _)| words).sum();
+    let images = chained.iter().map(|(.., image)| *image).collect();
+    Ok(Built { layers: chained.into_iter().map(|(layer, ..)| layer).collect(), images, trunk, description })
 }
 
 fn is_radial(layer: &LayerSpec) -> bool {
@@ -112,8 +115,10 @@ impl Flow {
     }
 }
 
-/// The layers, each with the number of words that it stands for.
-fn chain(specs: &[LayerSpec], flow: &mut Flow) -> Result<Vec<(Box<dyn Layer>, usize)>> {
+/// A layer, the number of words that it stands for, and the image that it puts out, where it does.
+type Chained = (Box<dyn Layer>, usize, Option<[usize; 3]>);
+
+fn chain(specs: &[LayerSpec], flow: &mut Flow) -> Result<Vec<Chained>> {
     let mut layers = vec![];
     let mut i = 0;
     while let Some(spec) = specs.get(i) {
@@ -127,7 +132,7 @@ fn chain(specs: &[LayerSpec], flow: &mut Flow) -> Result<Vec<(Box<dyn Layer>, us
         let (layer, out) = layer(spec, *flow, phi.unwrap_or(Activation::Identity), before_norm)?;
         *flow = out;
         let words = 1 + usize::from(phi.is_some());
-        layers.push((layer, words));
+        layers.push((layer, words, flow.image.filter(|_| flow.sure)));
         i += words;
     }
     Ok(layers)
@@ -231,7 +236,7 @@ fn residual(
     );
     let read = |specs: &[LayerSpec]| {
         let mut flow = flow;
-        let layers = chain(specs, &mut flow)?.into_iter().map(|(layer, _)| layer).collect();
+        let layers = chain(specs, &mut flow)?.into_iter().map(|(layer, ..)| layer).collect();
         Ok::<(Vec<Box<dyn Layer>>, Flow), Error>((layers, flow))
     };
     let ((body, out), (shortcut, other)) = (read(body)?, read(shortcut)?);

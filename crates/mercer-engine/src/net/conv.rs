@@ -1,6 +1,6 @@
 //! The convolution with its activation: `y = φ(w ⋆ x + b)`.
 
-use super::ntk::{Evaluated, Jacobian};
+use super::ntk::{Convolved, Evaluated, Jacobian};
 use super::{Draw, Facts, Gradient, Layer, Pass, Piece, Trace, WeightSpec, Weights, gain, input_gradient};
 use crate::Result;
 use crate::compute::{self, Activation, Convolution, Store, Tensor};
@@ -108,23 +108,16 @@ impl Layer for Conv {
         // δ = g ∘ φ'(z);  ∂x is its adjoint with all c·b cotangents as one batch, for they share the filters.
         at.times_slope(self.activation, &mut g);
         let &[c, b, out] = g.shape() else { panic!("cotangents of shape {:?} are not [c, b, out]", g.shape()) };
-        let (rows, p, pixels) = (c * b, self.facts().parameters, self.shape.image.iter().product());
         if let Some(dx) = dx {
+            let (rows, pixels) = (c * b, self.shape.image.iter().product());
             g.reshape(&[1, rows, out])?;
             dx.reshape(&[c, b, pixels])?;
             let filters = self.filters(&at.theta);
             compute::conv2d_vjp_input(&self.shape, &g, filters, dx.matrices_mut(0, 0, 1, rows, pixels));
+            g.reshape(&[c, b, out])?;
         }
-        // ∂w at (c, n) is δ_n^c ⋆ x_n: every pair is a network of its own with a batch of one image.
-        let images = at.repeated([c, b], &[rows, 1, pixels])?;
-        g.reshape(&[rows, 1, out])?;
-        let mut jacobian = Tensor::zeros(g.device(), &[1, rows, p])?;
-        let (channels, patch) = (self.shape.channels, self.shape.patch());
-        let filters = jacobian.matrices_mut(0, p, rows, channels, patch);
-        compute::conv2d_vjp_weights(&self.shape, images.stack(), &g, filters);
-        if self.bias {
-            compute::channel_sums(&g, jacobian.matrices_mut(self.weights(), p, rows, 1, channels));
-        }
-        Jacobian::rows(self, jacobian, [c, b], at.parameterisation)
+        // ∂w at (c, n) is δ_n^c ⋆ x_n.
+        let spread = at.parameterisation.spread(self, g.device())?;
+        Ok(Jacobian::Convolved(Convolved { shape: self.shape, a: at.x, delta: g, bias: self.bias, spread }))
     }
 }

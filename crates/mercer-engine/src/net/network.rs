@@ -3,7 +3,7 @@
 use super::build::{Built, build};
 use super::chain::{Chain, consecutive};
 use super::{Description, Facts, Gradient, Layer, LayerSpec, Mode, Slot, Trace, Weights};
-use crate::compute::{self, Device, Tensor};
+use crate::compute::{self, Device, Pool, Tensor};
 use crate::rng::Rng;
 use crate::syntax::excerpt;
 use crate::{Error, Result, fail_if};
@@ -12,6 +12,8 @@ use crate::{Error, Result, fail_if};
 #[derive(Debug)]
 pub struct Network {
     pub(super) layers: Vec<Box<dyn Layer>>,
+    /// What each of them puts out, where that is an image.
+    images: Vec<Option<[usize; 3]>>,
     places: Vec<Place>,
     description: Description,
     inputs: usize,
@@ -58,7 +60,7 @@ impl Network {
     /// `networks` networks on `inputs` input units.
     pub fn new(description: &Description, inputs: usize, networks: usize) -> Result<Network> {
         fail_if!(inputs == 0 || networks == 0, "{networks} networks on {inputs} inputs: both must be at least 1");
-        let Built { layers, trunk, description } = build(description, inputs)?;
+        let Built { layers, images, trunk, description } = build(description, inputs)?;
         let multiple = if layers.iter().any(|layer| layer.facts().parameters >= WIDE) { 4 } else { 1 };
         let (shared_starts, shared) = consecutive(&layers[..trunk], [0, 0], multiple);
         let (own_starts, end) = consecutive(&layers[trunk..], shared, multiple);
@@ -78,7 +80,7 @@ impl Network {
             })
         };
         let (parameters, constants) = (total(0)?, total(1)?);
-        Ok(Network { layers, places, description, inputs, networks, parameters, constants })
+        Ok(Network { layers, images, places, description, inputs, networks, parameters, constants })
     }
 
     /// The description in full: with the image where it matters, and the whole shared trunk.
@@ -244,6 +246,44 @@ impl Network {
             std::mem::swap(flow, next);
         }
         Ok(&workspace.flow[0])
+    }
+
+    /// The input of the last layer `[b, h]` at the last [`Network::forward`] of this workspace at `x` `[b, d]`, and the place of that
+    /// layer's first parameter: weights `[h, outputs]`, then the biases. An error unless the network ends with a dense layer that
+    /// has a bias and no activation.
+    #[doc(hidden)]
+    pub fn last_layer<'w>(&self, x: &'w Tensor, workspace: &'w Workspace) -> Result<(&'w Tensor, usize)> {
+        let last = self.layers.len() - 1;
+        let facts = self.layers[last].facts();
+        let inputs = if last == 0 { self.inputs } else { self.layers[last - 1].facts().outputs };
+        fail_if!(
+            facts.stem != "fc" || facts.activated || facts.parameters != (inputs + 1) * facts.outputs,
+            "the network \"{}\" does not end with a dense layer with biases and without an activation",
+            self.description
+        );
+        let hidden = if last == 0 { x } else { &workspace.traces[last - 1].y };
+        Ok((hidden, self.places[last].slots[0].at))
+    }
+
+    /// `[b, q]`: the units of the layers of weights at the last [`Network::forward`] of this workspace, without the last layer's;
+    /// of images, the mean of every channel. One network.
+    #[doc(hidden)]
+    pub fn hidden_means(&self, workspace: &Workspace) -> Result<Vec<Tensor>> {
+        let mut all = vec![];
+        for (i, layer) in self.layers.iter().enumerate().take(self.layers.len() - 1) {
+            let y = &workspace.traces[i].y;
+            let batch = y.shape()[1];
+            match self.images[i] {
+                _ if layer.facts().parameters == 0 => {}
+                Some(image @ [channels, height, width]) => {
+                    let mut means = Tensor::zeros(y.device(), &[1, batch, channels])?;
+                    compute::average_pool(&Pool { image, window: [height, width] }, y, &mut means);
+                    all.push(means);
+                }
+                None => all.push(y.clone()),
+            }
+        }
+        Ok(all)
     }
 
     /// Fixes every statistic of a batch at what it is on `x` `[n, d]`, for [`Mode::Eval`].

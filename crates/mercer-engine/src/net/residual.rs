@@ -1,6 +1,7 @@
 //! A sum of two chains of layers on the same input: `y = φ(body(x) + shortcut(x))`.
 
 use super::chain::{Chain, consecutive};
+use super::ntk::{Evaluated, Jacobian};
 use super::{Facts, Gradient, Layer, Pass, Trace, Weights};
 use crate::Result;
 use crate::compute::{self, Activation, Store, Tensor};
@@ -137,6 +138,34 @@ impl Layer for Residual {
         }
         trace.times_slope(self.activation, t);
         Ok(())
+    }
+
+    fn jacobian<'a>(&self, at: &Evaluated<'a, '_>, mut g: Tensor, mut dx: Option<&mut Tensor>) -> Result<Jacobian<'a>> {
+        at.times_slope(self.activation, &mut g);
+        let mut parts = vec![];
+        for range in self.ranges() {
+            let (mut g, body) = (g.clone(), range.start == 0 && !range.is_empty());
+            for i in range.clone().rev() {
+                let (first, trace) = (i == range.start, &at.trace.inner[i]);
+                let x = if first { at.x } else { &at.trace.inner[i - 1].y };
+                let inner = Evaluated { theta: at.theta.inside(self.starts[i]), x, trace, ..*at };
+                let mut back = Tensor::zeros(g.device(), &[0])?;
+                let wanted = !first || dx.is_some();
+                parts.push((self.starts[i][0], self.layers[i].jacobian(&inner, g, wanted.then_some(&mut back))?));
+                g = back;
+            }
+            match dx.as_deref_mut() {
+                Some(dx) if body => *dx = g,
+                Some(dx) => compute::axpy(1.0, &g, dx),
+                None => {}
+            }
+        }
+        Ok(Jacobian::Several(parts))
+    }
+
+    fn written_out(&self) -> usize {
+        let inner = self.layers.iter().map(|layer| layer.facts().outputs + layer.written_out());
+        inner.sum()
     }
 
     fn track(&self, trace: &Trace, share: f32, constants: &mut Gradient<'_>) {

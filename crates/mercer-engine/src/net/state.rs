@@ -114,6 +114,18 @@ impl Network {
         Ok(placed(&self.layers, &self.starts()).into_iter().map(tensor).collect())
     }
 
+    /// Inputs and outputs of the matrix of every dense and convolutional layer, in the order of their parameters.
+    #[doc(hidden)]
+    pub fn affine_layers(&self) -> Vec<[usize; 2]> {
+        let matrix = |piece: &Piece| match piece.shape[..] {
+            [outputs, ref inputs @ ..] if inputs.len() != 2 && !inputs.is_empty() => {
+                piece.name.ends_with(".weight").then(|| [inputs.iter().product(), outputs])
+            }
+            _ => None,
+        };
+        placed(&self.layers, &self.starts()).iter().filter_map(matrix).collect()
+    }
+
     /// Parameters from tensors under PyTorch's names. Every tensor of the network must be there with its shape; counters
     /// (`num_batches_tracked`) are passed over, anything else that is left over is an error.
     pub fn parameters_named(&self, device: Device, tensors: &[NamedTensor]) -> Result<Parameters> {

@@ -3,9 +3,10 @@
 use super::{Classifier, Labelled, Number, Standardizer, description};
 use crate::compute::Device;
 use crate::data::{Schema, write_atomically};
-use crate::model;
+use crate::model::{self, Bundle};
 use crate::net::{self, NamedTensor, Network};
 use crate::{Error, Result, fail_if};
+use ndarray::Array2;
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
@@ -71,16 +72,7 @@ impl Classifier {
         for (name, view) in views.clone() {
             tensor(name, &view).map_err(|e| Error::file(path, format!("is not written: {e}")))?;
         }
-        let header = Header {
-            version: VERSION,
-            net: self.network.expression(),
-            inputs: self.network.inputs(),
-            classes: self.classes.clone(),
-            number: self.number,
-            standardizer: self.standardizer.clone(),
-            schema: self.schema.clone(),
-        };
-        let header = serde_json::to_string(&header).expect("headers are plain data");
+        let header = serde_json::to_string(&self.header()).expect("headers are plain data");
         let checksum = model::checksum(&header, views.clone());
         let metadata = HashMap::from([
             ("format".to_owned(), "pt".to_owned()),
@@ -121,6 +113,47 @@ impl Classifier {
         let parameters = network.parameters_named(device, &tensors).map_err(unfit)?;
         let Header { classes, number, standardizer, schema, .. } = header;
         Ok(Classifier { network, parameters, standardizer, classes, number, schema, foreign: false })
+    }
+}
+
+impl Classifier {
+    /// Puts the network into the file of a model that holds one.
+    pub(crate) fn pack(&self, bundle: &mut Bundle<'_>) {
+        bundle.set("network", self.header());
+        for (name, tensor) in [("trained", &self.parameters.trained), ("constants", &self.parameters.constants)] {
+            let numbers: Vec<f64> = tensor.to_host().unwrap_or_default().into_iter().map(f64::from).collect();
+            bundle.put(name, Array2::from_shape_vec((1, numbers.len()), numbers).expect("one row"));
+        }
+    }
+
+    /// Reads what [`Self::pack`] wrote.
+    pub(crate) fn unpack(bundle: &Bundle, device: Device) -> Result<Classifier> {
+        let (network, header) = checked(bundle.value("network")?)?;
+        let numbers = |name: &str, count: usize| {
+            let matrix = bundle.matrix(name)?;
+            fail_if!(
+                matrix.dim() != (1, count),
+                "its parts do not fit together: the network has {count} {name} numbers"
+            );
+            Ok(matrix.iter().map(|v| *v as f32).collect::<Vec<f32>>())
+        };
+        let (trained, constants) =
+            (numbers("trained", network.parameters())?, numbers("constants", network.constants())?);
+        let parameters = network.parameters_from(device, &trained, &constants)?;
+        let Header { classes, number, standardizer, .. } = header;
+        Ok(Classifier { network, parameters, standardizer, classes, number, schema: None, foreign: false })
+    }
+
+    fn header(&self) -> Header {
+        Header {
+            version: VERSION,
+            net: self.network.expression(),
+            inputs: self.network.inputs(),
+            classes: self.classes.clone(),
+            number: self.number,
+            standardizer: self.standardizer.clone(),
+            schema: self.schema.clone(),
+        }
     }
 }
 
@@ -192,6 +225,11 @@ fn check_version(entry: &str) -> Result<(), String> {
 fn described(entry: &str) -> Result<(Network, Header)> {
     let header: Header =
         serde_json::from_str(entry).map_err(|e| Error::input(format!("its header is not what mercer writes ({e})")))?;
+    checked(header)
+}
+
+/// The network that a header describes, if it does not contradict itself.
+fn checked(header: Header) -> Result<(Network, Header)> {
     let network = Network::parse(&header.net, header.inputs, 1)?;
     let valid = |Number { mean, spread }: Number| mean.is_finite() && spread.is_finite() && spread > 0.0;
     let outputs = header.classes.len() + usize::from(header.number.is_some_and(valid));

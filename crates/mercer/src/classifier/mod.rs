@@ -16,12 +16,16 @@
 //! # Ok::<(), mercer::Error>(())
 //! ```
 
+mod calibration;
+mod detection;
 mod file;
 mod labelled;
 mod scores;
 mod training;
 
 pub use crate::training::Stop;
+pub use calibration::{Cases, Estimate, Measure};
+pub use detection::Detection;
 pub use file::Unnamed;
 pub use labelled::{Labelled, Number, Standardizer};
 pub use scores::{Errors, Quality, Scores};
@@ -132,7 +136,7 @@ impl Classifier {
         Ok(Quality::Classes(Scores::of(self.logits(data.x.view())?.view(), &labels)))
     }
 
-    fn check_columns(&self, d: usize) -> Result<()> {
+    pub(crate) fn check_columns(&self, d: usize) -> Result<()> {
         if d == self.network.inputs() {
             return Ok(());
         }

@@ -1,10 +1,8 @@
 //! How good predicted class probabilities and numbers are.
 
+use super::{Cases, Measure};
 use ndarray::ArrayView2;
 use serde::{Deserialize, Serialize};
-
-/// Bins of the calibration error.
-const BINS: usize = 15;
 
 /// What logits are worth on labelled rows. Example: [the module](crate::classifier).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -22,22 +20,10 @@ pub struct Scores {
 impl Scores {
     /// Of logits `[n, classes]` for labels `[n]`.
     pub fn of(logits: ArrayView2<f32>, labels: &[usize]) -> Scores {
-        let (mut right, mut nll, mut bins) = (0, 0.0, [(0.0, 0.0); BINS]);
-        for (z, &label) in logits.rows().into_iter().zip(labels) {
-            let z: Vec<f64> = z.iter().map(|&z| f64::from(z)).collect();
-            let most = z.iter().fold(f64::NEG_INFINITY, |a, &b| a.max(b));
-            let normaliser = most + z.iter().map(|z| (z - most).exp()).sum::<f64>().ln();
-            let hit = z.iter().position(|&z| z == most) == Some(label);
-            let confidence = (most - normaliser).exp();
-            nll += normaliser - z[label];
-            right += usize::from(hit);
-            let bin = &mut bins[((confidence * BINS as f64) as usize).min(BINS - 1)];
-            *bin = (bin.0 + confidence, bin.1 + f64::from(u8::from(hit)));
-        }
-        let n = labels.len();
-        // Σ_bins (count/n) |mean confidence − mean accuracy|: the counts cancel.
-        let ece = bins.iter().map(|(confidence, hits)| (confidence - hits).abs()).sum::<f64>() / n as f64;
-        Scores { n, accuracy: right as f64 / n as f64, nll: nll / n as f64, ece }
+        let cases = Cases::of(logits.mapv(f64::from).view(), labels);
+        let [accuracy, nll, ece] =
+            [Measure::Accuracy, Measure::Nll, Measure::Ece].map(|measure| cases.measure(measure));
+        Scores { n: labels.len(), accuracy, nll, ece }
     }
 }
 

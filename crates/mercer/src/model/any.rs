@@ -1,10 +1,11 @@
 //! A file of any kind.
 
 use super::Bundle;
-use crate::apply::{Fitted, read};
+use crate::apply::{Fitted, Saved, read};
 use crate::classifier::Classifier;
 use crate::compute::Device;
 use crate::data::Schema;
+use crate::laplace::FittedLaplace;
 use crate::spectrum::Spectrum;
 use crate::{Error, Registry, Result};
 use std::path::Path;
@@ -72,6 +73,9 @@ impl Model {
                         return Err(Error::input(
                             "holds the state of a training run, not a model; training can resume from it",
                         ));
+                    }
+                    FittedLaplace::KIND => {
+                        Content::Fitted(Fitted::Predict(Box::new(FittedLaplace::unpack(bundle, device)?)))
                     }
                     Spectrum::KIND => Content::Spectrum(Box::new(Spectrum::unpack(bundle, device)?)),
                     _ => Content::Fitted(Fitted::unpack(bundle, kind, device)?),

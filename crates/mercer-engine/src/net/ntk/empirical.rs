@@ -4,7 +4,7 @@ use super::jacobian::{Evaluated, Jacobian, Parameterisation, Scratch};
 use crate::compute::{self, Device, Tensor};
 use crate::net::{Mode, Network, Parameters, Workspace};
 use crate::{Error, Result, fail_if};
-use ndarray::{Array2, Array4, s};
+use ndarray::{Array2, Array4, ArrayView2, s};
 use std::ops::Range;
 
 /// The empirical NTK of one network at its present parameters, with the statistics that [`Network::calibrate`] fixed.
@@ -70,7 +70,12 @@ impl<'a> EmpiricalNtk<'a> {
                 .map(|output| Tensor::zeros(self.device, &[c - first(output), rows.len(), columns.len()]))
                 .collect::<Result<Vec<_>>>()?;
             let mut scratch = Scratch::new(self.device)?;
-            self.layers(left, right, outputs, |j, k| j.add_products(k, &mut tiles, &mut scratch))?;
+            self.layers(
+                left,
+                right,
+                |pass| self.units(pass, outputs),
+                |j, k| j.add_products(k, &mut tiles, &mut scratch),
+            )?;
             for (output, tile) in tiles.iter().enumerate() {
                 let tile = tile.to_host()?;
                 let mut values = tile.chunks_exact(rows.len() * columns.len());
@@ -96,7 +101,7 @@ impl<'a> EmpiricalNtk<'a> {
         self.pairs(x, other, c, |rows, columns, left, right, _| {
             let mut sum = Tensor::zeros(self.device, &[rows.len(), columns.len()])?;
             let mut scratch = Scratch::new(self.device)?;
-            self.layers(left, right, outputs, |j, k| j.add_trace(k, &mut sum, &mut scratch))?;
+            self.layers(left, right, |pass| self.units(pass, outputs), |j, k| j.add_trace(k, &mut sum, &mut scratch))?;
             compute::scale(1.0 / c as f32, &mut sum);
             let sum = Array2::from_shape_vec((rows.len(), columns.len()), sum.to_host()?).expect("a tile");
             out.slice_mut(s![rows.clone(), columns.clone()]).assign(&sum);
@@ -106,6 +111,58 @@ impl<'a> EmpiricalNtk<'a> {
             Ok(())
         })?;
         Ok(out)
+    }
+
+    /// `g_nᵀ Θ(x_n, x_m) g_m` `[n, n]` for one cotangent `g_n` of the outputs of each point of `x` `[n, d]`, in the rows of `g` `[n, c]`.
+    #[doc(hidden)]
+    pub fn contracted(&self, x: &Tensor, g: ArrayView2<f32>) -> Result<Array2<f32>> {
+        let (n, shape) = (self.points(x)?, g.dim());
+        fail_if!(
+            shape != (n, self.net.outputs()),
+            "cotangents of shape {shape:?} do not fit {n} points of {} outputs",
+            self.net.outputs()
+        );
+        let mut out = Array2::zeros((n, n));
+        self.pairs(x, None, 1, |rows, columns, left, right, _| {
+            let mut sum = Tensor::zeros(self.device, &[rows.len(), columns.len()])?;
+            let mut scratch = Scratch::new(self.device)?;
+            let cotangents = |pass: &Pass| {
+                let g: Vec<f32> = g.slice(s![pass.rows.clone(), ..]).iter().copied().collect();
+                Tensor::from_host(self.device, &[1, pass.rows.len(), shape.1], &g)
+            };
+            self.layers(left, right, cotangents, |j, k| j.add_trace(k, &mut sum, &mut scratch))?;
+            let sum = Array2::from_shape_vec((rows.len(), columns.len()), sum.to_host()?).expect("a tile");
+            out.slice_mut(s![rows.clone(), columns.clone()]).assign(&sum);
+            out.slice_mut(s![columns.clone(), rows.clone()]).assign(&sum.t());
+            Ok(())
+        })?;
+        Ok(out)
+    }
+
+    /// Back from the outputs at the points `x` `[n, d]` with the cotangents `g` `[c, n, outputs]` that `cotangents` makes of the
+    /// outputs `[1, n, outputs]`: calls `each` with the place of the first parameter of every layer of weights and its
+    /// derivatives, last layer first. Returns the outputs.
+    #[doc(hidden)]
+    pub fn derivatives(
+        &self,
+        x: &Tensor,
+        cotangents: impl FnOnce(&Tensor) -> Result<Tensor>,
+        mut each: impl FnMut(usize, &Jacobian<'_>) -> Result<()>,
+    ) -> Result<Tensor> {
+        let pass = self.forward(x, 0..self.points(x)?)?;
+        let mut g = cotangents(pass.workspace.output())?;
+        for (i, start) in self.net.starts().iter().enumerate().rev() {
+            let (jacobian, next) = self.jacobian(i, &pass, g)?;
+            jacobian.each(start[0], &mut each)?;
+            g = next;
+        }
+        Ok(pass.workspace.output().clone())
+    }
+
+    /// Points that [`Self::derivatives`] should get at a time, for c cotangents.
+    #[doc(hidden)]
+    pub fn points_at_a_time(&self, c: usize) -> usize {
+        self.block(c)
     }
 
     /// `Θv = J(Jᵀv)` `[n, c]` over all c outputs at the points `x` `[n, d]`, for `v` `[n, c]`: no kernel and no Jacobian.
@@ -192,31 +249,31 @@ impl<'a> EmpiricalNtk<'a> {
         (BLOCK_NUMBERS / (c * widest).max(1)).clamp(1, BLOCK_POINTS)
     }
 
-    fn forward(&self, x: &Tensor, rows: Range<usize>) -> Result<Pass> {
+    pub(super) fn forward(&self, x: &Tensor, rows: Range<usize>) -> Result<Pass> {
         let mut workspace = self.net.workspace(self.device)?;
         let mut points = Tensor::zeros(self.device, &[0])?;
-        compute::gather_rows(x, &rows.collect::<Vec<_>>(), &mut points)?;
+        compute::gather_rows(x, &rows.clone().collect::<Vec<_>>(), &mut points)?;
         self.net.forward(self.theta, &points, Mode::Eval, &mut workspace)?;
-        Ok(Pass { x: points, workspace })
+        Ok(Pass { x: points, rows, workspace })
     }
 
-    /// Back through the layers, all outputs together, at one or two sets of points, giving `term` each layer's Jacobians.
+    /// Back through the layers from the `cotangents` of a pass, at one or two sets of points, giving `term` each layer's Jacobians.
     fn layers(
         &self,
         left: &Pass,
         right: &Pass,
-        outputs: &[usize],
+        cotangents: impl Fn(&Pass) -> Result<Tensor>,
         mut term: impl FnMut(&Jacobian<'_>, &Jacobian<'_>) -> Result<()>,
     ) -> Result<()> {
         let own = std::ptr::eq(left, right);
-        let mut g = self.units(left, outputs)?;
-        let mut h = if own { None } else { Some(self.units(right, outputs)?) };
+        let mut g = cotangents(left)?;
+        let mut h = if own { None } else { Some(cotangents(right)?) };
         for i in (0..self.net.layers.len()).rev() {
             let (j, next) = self.jacobian(i, left, g)?;
             match h.take() {
                 None => term(&j, &j)?,
-                Some(cotangents) => {
-                    let (k, next) = self.jacobian(i, right, cotangents)?;
+                Some(of_right) => {
+                    let (k, next) = self.jacobian(i, right, of_right)?;
                     h = Some(next);
                     term(&j, &k)?;
                 }
@@ -227,7 +284,7 @@ impl<'a> EmpiricalNtk<'a> {
     }
 
     /// The cotangents that pick the outputs `[c, n, all]`.
-    fn units(&self, pass: &Pass, outputs: &[usize]) -> Result<Tensor> {
+    pub(super) fn units(&self, pass: &Pass, outputs: &[usize]) -> Result<Tensor> {
         let (n, all) = (pass.x.shape()[0], self.net.outputs());
         let mut units = vec![0.0; outputs.len() * n * all];
         for (unit, &output) in units.chunks_exact_mut(n * all).zip(outputs) {
@@ -248,10 +305,11 @@ impl<'a> EmpiricalNtk<'a> {
     }
 }
 
-/// A forward pass and its points.
-struct Pass {
+/// A forward pass and its points, the `rows` of a larger set.
+pub(super) struct Pass {
     x: Tensor,
-    workspace: Workspace,
+    rows: Range<usize>,
+    pub(super) workspace: Workspace,
 }
 
 fn blocks(n: usize, size: usize) -> impl Iterator<Item = Range<usize>> {

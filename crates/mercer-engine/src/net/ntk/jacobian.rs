@@ -1,8 +1,9 @@
 //! One layer's part of a Jacobian, factored, and products of two of them.
 
 use crate::Result;
-use crate::compute::{self, Activation, Device, Stack, StackMut, Store, Tensor, gemm};
+use crate::compute::{self, Activation, Convolution, Device, Stack, StackMut, Store, Tensor, gemm};
 use crate::net::{Gradient, Layer, Mode, Pass, Slot, Trace, Weights};
+use std::borrow::Cow;
 
 /// Which numbers count as the parameters of a network. Example: [`EmpiricalNtk`](super::EmpiricalNtk).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -15,9 +16,22 @@ pub enum Parameterisation {
     Ntk,
 }
 
+impl Parameterisation {
+    /// The factors `[1, p]` on derivatives by the weights of `layer`, where there are some.
+    pub(in crate::net) fn spread<L: Layer + ?Sized>(self, layer: &L, device: Device) -> Result<Option<Tensor>> {
+        if self == Parameterisation::Standard {
+            return Ok(None);
+        }
+        let mut spread = vec![0.0; layer.facts().parameters];
+        layer.spread(&mut spread);
+        Tensor::from_host(device, &[1, spread.len()], &spread).map(Some)
+    }
+}
+
 /// Derivatives of c cotangents at b points with respect to one layer's parameters, in a form whose products are cheap.
 #[derive(Debug)]
-pub(in crate::net) enum Jacobian<'a> {
+#[doc(hidden)]
+pub enum Jacobian<'a> {
     /// The layer has no parameters.
     None,
     /// An affine map: `∂/∂W = a_n ⊗ δ_n^c` and `∂/∂b = δ_n^c`, never written out.
@@ -31,8 +45,68 @@ pub(in crate::net) enum Jacobian<'a> {
         /// Factor on products of derivatives by the biases.
         bias: f32,
     },
+    /// A convolution: `∂/∂w = Σ_t δ_n^c(t) ⊗ a_n(t)` over positions t, with the patch `a_n(t)`; written out in products.
+    Convolved(Convolved<'a>),
     /// Written out: `[c, b, p]`.
     Rows(Tensor),
+    /// Those of the layers inside a layer, each with the place of its first parameter among this one's.
+    Several(Vec<(usize, Jacobian<'a>)>),
+}
+
+/// The factors of a convolution's derivatives.
+#[derive(Debug)]
+#[doc(hidden)]
+pub struct Convolved<'a> {
+    /// The convolution.
+    pub shape: Convolution,
+    /// Its input `[b, in]` (or `[1, b, in]`).
+    pub a: &'a Tensor,
+    /// Cotangents of its affine map `[c, b, out]`, channel by channel.
+    pub delta: Tensor,
+    /// Whether it has a bias.
+    pub bias: bool,
+    /// Factors `[1, p]` on the derivatives, where these are by other numbers than the weights.
+    pub(in crate::net) spread: Option<Tensor>,
+}
+
+impl Convolved<'_> {
+    /// The derivatives `[c, b, p]`: by the filters `[out, patch]`, then by the biases.
+    ///
+    /// Every pair (c, n) is a network of its own with a batch of one image.
+    pub fn rows(&self) -> Result<Tensor> {
+        let &[c, b, out] = self.delta.shape() else { panic!("{:?} are not [c, b, out]", self.delta.shape()) };
+        let (rows, pixels) = (c * b, self.shape.image.iter().product());
+        let images = repeated(self.a, [c, b], &[rows, 1, pixels])?;
+        let mut delta = self.delta.clone();
+        delta.reshape(&[rows, 1, out])?;
+        let (channels, patch) = (self.shape.channels, self.shape.patch());
+        let p = channels * patch + if self.bias { channels } else { 0 };
+        let mut jacobian = Tensor::zeros(delta.device(), &[1, rows, p])?;
+        let filters = jacobian.matrices_mut(0, p, rows, channels, patch);
+        compute::conv2d_vjp_weights(&self.shape, images.stack(), &delta, filters);
+        if self.bias {
+            compute::channel_sums(&delta, jacobian.matrices_mut(channels * patch, p, rows, 1, channels));
+        }
+        if let Some(spread) = &self.spread {
+            compute::scale_columns(&mut jacobian, spread.stack());
+        }
+        jacobian.reshape(&[c, b, p])?;
+        Ok(jacobian)
+    }
+
+    /// The patches `[b, patch, positions]`: the convolution by filters that each pick one number of a patch.
+    pub fn patches(&self) -> Result<Tensor> {
+        let (patch, positions) = (self.shape.patch(), self.shape.out().iter().product::<usize>());
+        let b = self.a.stack().rows();
+        let shape = Convolution { channels: patch, ..self.shape };
+        let unit: Vec<f32> = (0..patch * patch).map(|i| f32::from(u8::from(i % (patch + 1) == 0))).collect();
+        let unit = Tensor::from_host(self.a.device(), &[patch, patch], &unit)?;
+        let mut patches = Tensor::zeros(self.a.device(), &[1, b, patch * positions])?;
+        let linear = Activation::Identity;
+        compute::conv2d(&shape, self.a.stack(), unit.stack(), None, linear, Store::Replace, &mut patches, None);
+        patches.reshape(&[b, patch, positions])?;
+        Ok(patches)
+    }
 }
 
 /// A layer of one network after a forward pass in [`Mode::Eval`].
@@ -41,7 +115,7 @@ pub(in crate::net) struct Evaluated<'a, 't> {
     pub theta: Weights<'t>,
     /// Its input `[b, in]` (or `[1, b, in]`).
     pub x: &'a Tensor,
-    pub trace: &'t Trace,
+    pub trace: &'a Trace,
     pub parameterisation: Parameterisation,
 }
 
@@ -50,15 +124,15 @@ impl Evaluated<'_, '_> {
     pub fn times_slope(&self, phi: Activation, g: &mut Tensor) {
         self.trace.slope(phi).into_iter().for_each(|slope| compute::multiply_each(g, slope));
     }
+}
 
-    /// The b points c times over, in the given shape.
-    pub fn repeated(&self, [c, b]: [usize; 2], shape: &[usize]) -> Result<Tensor> {
-        let rows: Vec<usize> = (0..c).flat_map(|_| 0..b).collect();
-        let mut points = Tensor::zeros(self.x.device(), &[0])?;
-        compute::gather_rows(self.x, &rows, &mut points)?;
-        points.reshape(shape)?;
-        Ok(points)
-    }
+/// The b points of `x` c times over, in the given shape.
+fn repeated(x: &Tensor, [c, b]: [usize; 2], shape: &[usize]) -> Result<Tensor> {
+    let rows: Vec<usize> = (0..c).flat_map(|_| 0..b).collect();
+    let mut points = Tensor::zeros(x.device(), &[0])?;
+    compute::gather_rows(x, &rows, &mut points)?;
+    points.reshape(shape)?;
+    Ok(points)
 }
 
 /// The rule of any layer, from its forward and vjp alone: every point with every cotangent is a network of its own with
@@ -74,7 +148,7 @@ pub(in crate::net) fn written_out<L: Layer + ?Sized>(
     let &[c, b, out] = g.shape() else { panic!("cotangents of shape {:?} are not [c, b, out]", g.shape()) };
     // Without parameters nothing keeps the points apart.
     let (networks, batch) = if p == 0 { (c, b) } else { (c * b, 1) };
-    let points = at.repeated([c, b], &[networks, batch, inputs])?;
+    let points = repeated(at.x, [c, b], &[networks, batch, inputs])?;
     let mut trace = Trace::new(device)?;
     trace.mode = Mode::Eval;
     trace.y.reshape(&[networks, batch, out])?;
@@ -135,11 +209,8 @@ impl Jacobian<'_> {
         parameterisation: Parameterisation,
     ) -> Result<Jacobian<'static>> {
         let p = layer.facts().parameters;
-        if parameterisation == Parameterisation::Ntk {
-            let mut spread = vec![0.0; p];
-            layer.spread(&mut spread);
+        if let Some(spread) = parameterisation.spread(layer, rows.device())? {
             rows.reshape(&[1, c * b, p])?;
-            let spread = Tensor::from_host(rows.device(), &[1, p], &spread)?;
             compute::scale_columns(&mut rows, spread.stack());
         }
         rows.reshape(&[c, b, p])?;
@@ -150,8 +221,12 @@ impl Jacobian<'_> {
     ///
     /// For an affine map, `J^c_n · J'^{c'}_m = (δ_n^c · δ_m^{c'}) (w a_n·a_m + β)`.
     pub(super) fn add_products(&self, other: &Jacobian<'_>, tiles: &mut [Tensor], scratch: &mut Scratch) -> Result<()> {
+        if let (Jacobian::Several(left), Jacobian::Several(right)) = (self, other) {
+            return left.iter().zip(right).try_for_each(|((_, j), (_, k))| j.add_products(k, tiles, scratch));
+        }
         let (outputs, affine) = (tiles.len(), self.inputs(other, &mut scratch.inputs)?);
-        let (Some(left), Some(right)) = (self.signals(), other.signals()) else { return Ok(()) };
+        let (Some(left), Some(right)) = (self.signals()?, other.signals()?) else { return Ok(()) };
+        let (left, right) = (&*left, &*right);
         for (c, tile) in tiles.iter_mut().enumerate() {
             let first = outputs - tile.shape()[0];
             scratch.add(affine, [matrices(left, c, 0), matrices(right, first, 1)], tile, Tensor::stack_mut)?;
@@ -162,8 +237,11 @@ impl Jacobian<'_> {
     /// `sum += Σ_c J^c (J'^c)ᵀ` `[b, b']`.
     pub(super) fn add_trace(&self, other: &Jacobian<'_>, sum: &mut Tensor, scratch: &mut Scratch) -> Result<()> {
         let &[b, b2] = sum.shape() else { panic!("a trace of shape {:?} is not [b, b']", sum.shape()) };
+        if let (Jacobian::Several(left), Jacobian::Several(right)) = (self, other) {
+            return left.iter().zip(right).try_for_each(|((_, j), (_, k))| j.add_trace(k, sum, scratch));
+        }
         let affine = self.inputs(other, &mut scratch.inputs)?;
-        let (Some(left), Some(right)) = (self.signals(), other.signals()) else { return Ok(()) };
+        let (Some(left), Some(right)) = (self.signals()?, other.signals()?) else { return Ok(()) };
         let count = left.shape()[0];
         scratch.add(affine, [left.stack(), right.stack()], sum, |sum| sum.matrices_mut(0, 0, 1, b, b2).sum_of(count))
     }
@@ -181,11 +259,22 @@ impl Jacobian<'_> {
     }
 
     /// The cotangents or derivatives `[c, b, p]`, if the layer has parameters.
-    fn signals(&self) -> Option<&Tensor> {
+    fn signals(&self) -> Result<Option<Cow<'_, Tensor>>> {
+        Ok(match self {
+            Jacobian::Outer { delta, .. } => Some(Cow::Borrowed(delta)),
+            Jacobian::Rows(rows) => Some(Cow::Borrowed(rows)),
+            Jacobian::Convolved(convolved) => Some(Cow::Owned(convolved.rows()?)),
+            Jacobian::None | Jacobian::Several(_) => None,
+        })
+    }
+
+    /// Calls `each` with the Jacobian of every layer of weights that this one is made of, and the place of its first
+    /// parameter, counted from `start`.
+    pub fn each(&self, start: usize, each: &mut dyn FnMut(usize, &Jacobian<'_>) -> Result<()>) -> Result<()> {
         match self {
-            Jacobian::Outer { delta, .. } => Some(delta),
-            Jacobian::Rows(rows) => Some(rows),
-            Jacobian::None => None,
+            Jacobian::None => Ok(()),
+            Jacobian::Several(parts) => parts.iter().try_for_each(|(at, part)| part.each(start + at, each)),
+            one => each(start, one),
         }
     }
 }

@@ -16,7 +16,9 @@ mod sampled;
 pub use directions::{Derivative, Directions, Law};
 pub use empirical::EmpiricalNtk;
 pub use jacobian::Parameterisation;
-pub(super) use jacobian::{Evaluated, Jacobian, written_out};
+#[doc(hidden)]
+pub use jacobian::{Convolved, Jacobian};
+pub(super) use jacobian::{Evaluated, written_out};
 pub use sampled::sample_networks;
 
 #[cfg(test)]

@@ -82,7 +82,16 @@ fn check(net: &Network, theta: &Parameters, x: &Tensor, other: &Tensor) {
         }
         let v = random(&[x.shape()[0], c], &mut Rng::new(3));
         close(&host(&ntk.apply(x, &v).unwrap()), &j.dot(&j.t().dot(&wide(&v))), &name);
+        let g = Array2::from_shape_fn((x.shape()[0], c), |(n, c)| ((3 * n + 2 * c) % 5) as f32 - 1.5);
+        let product = j.dot(&j.t());
+        for ((n, m), value) in ntk.contracted(x, g.view()).unwrap().indexed_iter() {
+            let pairs = (0..c).flat_map(|a| (0..c).map(move |b| (a, b)));
+            let want: f64 =
+                pairs.map(|(a, b)| f64::from(g[[n, a]] * g[[m, b]]) * product[[n * c + a, m * c + b]]).sum();
+            assert!((f64::from(*value) - want).abs() < 1e-3 * (1.0 + want.abs()), "{name}: {value} {want}");
+        }
         if parameterisation == Parameterisation::Standard {
+            check_derivatives(&ntk, x, &j, &name);
             let directions = Directions { count: 3, law: Law::Rademacher, derivative: Derivative::Exact, seed: 9 };
             ntk.directions(x, &directions, |s, values| {
                 let mut v = Tensor::zeros(Device::Cpu, &[net.parameters()])?;
@@ -140,6 +149,55 @@ const IMAGES: [&str; 4] = [
     "image(2, 4, 5) res(conv(2, 3) tanh) gap dense(2)",
 ];
 
+/// The factored derivatives of all layers, multiplied out, are the rows of the Jacobian `j` `[n·c, P]`.
+fn check_derivatives(ntk: &EmpiricalNtk, x: &Tensor, j: &Array2<f64>, name: &str) {
+    let (n, c) = (x.shape()[0], ntk.outputs());
+    let (mut found, all) = (Array2::<f64>::zeros(j.dim()), (0..c).collect::<Vec<_>>());
+    let pass = ntk.forward(x, 0..n).unwrap();
+    let units = |_: &Tensor| ntk.units(&pass, &all);
+    let outputs = ntk.derivatives(x, units, |start, jacobian| {
+        let rows = match jacobian {
+            Jacobian::Outer { a, delta, bias, .. } => {
+                let (a, delta) = (host(a), host(delta));
+                let (inputs, out) = (a.len() / n, delta.len() / (n * c));
+                let row = |cn: usize| {
+                    let (a, delta) = (&a[cn % n * inputs..][..inputs], &delta[cn * out..][..out]);
+                    let weights = a.iter().flat_map(|a| delta.iter().map(move |d| a * d));
+                    weights.chain(delta.iter().copied().filter(|_| *bias > 0.0)).collect::<Vec<f32>>()
+                };
+                (0..c * n).flat_map(row).collect()
+            }
+            Jacobian::Convolved(convolved) => host(&convolved.rows()?),
+            Jacobian::Rows(rows) => host(rows),
+            other => panic!("{other:?} is no layer of weights"),
+        };
+        let p = rows.len() / (c * n);
+        for (i, value) in rows.iter().enumerate() {
+            let (cn, place) = (i / p, i % p);
+            found[[cn % n * c + cn / n, start + place]] += f64::from(*value);
+        }
+        Ok(())
+    });
+    assert_eq!(host(&outputs.unwrap()), host(pass.workspace.output()));
+    assert!((found - j).iter().zip(j).all(|(d, j)| d.abs() < 1e-4 * (1.0 + j.abs())), "{name}");
+}
+
+/// `Σ_t δ_n^c(t) ⊗ a_n(t)` of the patches and signals is the derivative by the filters.
+fn check_patches(convolved: &Convolved) {
+    if convolved.spread.is_some() {
+        return;
+    }
+    let (patches, rows, signals) = (convolved.patches().unwrap(), convolved.rows().unwrap(), host(&convolved.delta));
+    let (&[b, patch, positions], &[c, _, p]) = (patches.shape(), rows.shape()) else { panic!("shapes") };
+    let (patches, rows, out) = (host(&patches), host(&rows), convolved.shape.channels);
+    for (cn, o, i) in (0..c * b).flat_map(|cn| (0..out).flat_map(move |o| (0..patch).map(move |i| (cn, o, i)))) {
+        let signal = |t: usize| signals[(cn * out + o) * positions + t];
+        let sum: f32 = (0..positions).map(|t| signal(t) * patches[(cn % b * patch + i) * positions + t]).sum();
+        let want = rows[cn * p + o * patch + i];
+        assert!((sum - want).abs() < 1e-4 * (1.0 + want.abs()), "{sum} {want}");
+    }
+}
+
 #[test]
 fn the_rules_of_dense_layers_and_convolutions_are_that_of_any_layer() {
     let dense = drawn("dense(5) tanh dense(2)", 3, 6);
@@ -164,7 +222,10 @@ fn the_rules_of_dense_layers_and_convolutions_are_that_of_any_layer() {
             tiles
         };
         match (&own, &slow) {
-            (Jacobian::Rows(own), Jacobian::Rows(slow)) => equal(own, slow),
+            (Jacobian::Convolved(own), Jacobian::Rows(slow)) => {
+                equal(&own.rows().unwrap(), slow);
+                check_patches(own);
+            }
             (Jacobian::Outer { .. }, Jacobian::Rows(_)) => {
                 products(&own).iter().zip(&products(&slow)).for_each(|(own, slow)| equal(own, slow));
             }

@@ -1,0 +1,54 @@
+//! Eigenfunctions of the network's NTK that cost no more than a forward pass.
+
+use super::functions::{Basis, Functions};
+use super::passes::{Hidden, Passes, square};
+use crate::compute::Tensor;
+use crate::operator::DenseOperator;
+use crate::rng::Rng;
+use crate::spectrum::rayleigh_ritz;
+use crate::{FitContext, Result, fail_if};
+use ndarray::{Array1, Array2, ArrayView2, Axis};
+
+/// The posterior over `f(x)ᵀ ⊗ I_C` with `f_j = √μ_j ψ_j` for the k largest eigenpairs of the operator with the kernel κ, found by
+/// Rayleigh–Ritz at some rows within the span of the hidden units: `κ(x,x') ≈ Σ_j f_j(x) f_j(x')`.
+///
+/// For a number κ is the NTK. For classes, whose probabilities depend on differences of logits only, it is the mean of the NTK Θ over these,
+/// `κ = (tr Θ − 1ᵀΘ1/C)/(C − 1)`, and `Θ ≈ κ I_C` on them; what Θ has between different outputs beyond that is left out.
+pub(super) fn fit(
+    functions: usize,
+    points: usize,
+    passes: &Passes,
+    x: ArrayView2<f64>,
+    context: &FitContext,
+) -> Result<(Functions, Array2<f64>)> {
+    fail_if!(functions == 0, "at least one eigenfunction is needed");
+    let m = points.min(x.nrows());
+    context.budget.require(
+        format!("the NTK at {m} rows"),
+        20u64.saturating_mul((m as u64).saturating_mul(m as u64)),
+        "use fewer rows for the eigenfunctions",
+    )?;
+    let rows = Rng::new(context.seed).fork(0x6569_6765).sample(x.nrows(), m);
+    let chosen = x.select(Axis(0), &rows);
+    let kernel = shared_kernel(passes, &passes.points(chosen.view())?)?;
+    let (_, means) = passes.forward(chosen.view(), Hidden::Means)?;
+    fail_if!(means.ncols() < 2, "the network has no hidden layer whose units could span eigenfunctions");
+    let (μ, a) = rayleigh_ritz(means.view(), &DenseOperator::new(kernel), functions)?;
+    let kept = μ.iter().take_while(|value| **value > 1e-7 * μ[0]).count();
+    let scale = Array1::from_iter(μ[..kept].iter().map(|μ| μ.sqrt()));
+    let a = a.slice(ndarray::s![.., ..kept]).to_owned() * &scale;
+    Functions::fit(Basis::Eigenfunctions(a), square(&passes.trained()?), passes, x, context)
+}
+
+/// κ `[m, m]` at points `[m, d]` as the network takes them.
+fn shared_kernel(passes: &Passes, points: &Tensor) -> Result<Array2<f64>> {
+    let (ntk, c) = (passes.ntk()?, passes.outputs());
+    let mean = ntk.mean(points, None, &(0..c).collect::<Vec<_>>())?.mapv(f64::from);
+    if c == 1 {
+        return Ok(mean);
+    }
+    let ones = Array2::ones((points.shape()[0], c));
+    let common = ntk.contracted(points, ones.view())?.mapv(f64::from);
+    let c = c as f64;
+    Ok((mean * c - common / c) / (c - 1.0))
+}

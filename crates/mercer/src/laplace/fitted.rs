@@ -1,0 +1,216 @@
+//! A fitted posterior: predictions, and its file.
+
+use super::blocks::Blocks;
+use super::functions::Functions;
+use super::passes::{Hidden, Passes, batches};
+use super::predictive::{probit, sampled};
+use super::{Method, Predictive, Searched, Structure};
+use crate::apply::{Predict, Saved, softmax_rows};
+use crate::classifier::{Classifier, Number};
+use crate::compute::Device;
+use crate::data::Target;
+use crate::finite::{finite_rows, non_finite_row};
+use crate::model::Bundle;
+use crate::spectrum::Origin;
+use crate::{Error, Result, fail_if};
+use ndarray::{Array1, Array2, ArrayView2, Axis, s};
+use std::sync::Arc;
+
+/// Rows whose variances are in memory at a time.
+const ROWS: usize = 4096;
+/// Numbers of covariances that are in memory at a time.
+const NUMBERS: usize = 1 << 22;
+
+/// A network with the uncertainty of its outputs. Example: [the module](super).
+pub struct FittedLaplace {
+    /// The network, at the parameters that it was trained to.
+    pub network: Arc<Classifier>,
+    /// What was fitted.
+    pub method: Method,
+    /// How probabilities are found.
+    pub predictive: Predictive,
+    /// τ, of the prior `N(0, I/τ)` over the parameters; T for [`Method::Temperature`]; 1 for the network alone.
+    pub found: Searched,
+    /// T, by which scores of classes are divided; 1 unless one was found.
+    pub temperature: f64,
+    /// The logarithm of the marginal likelihood at τ, where there is one.
+    pub evidence: Option<f64>,
+    /// σ², the noise of a number in units of the network's output; 1 for classes.
+    pub noise: f64,
+    pub(super) structure: Option<Box<dyn Structure>>,
+    pub(super) origin: Origin,
+    pub(super) notes: Vec<String>,
+}
+
+/// Means `[n, C]` of the outputs at rows, and variances `[n, C]`, the noise not included.
+pub(super) struct Moments {
+    pub mean: Array2<f64>,
+    pub variances: Array2<f64>,
+}
+
+/// The moments at rows `x` `[n, d]` for several precisions τ with the noise σ²: `J(H/σ² + τ)⁻¹Jᵀ = σ² J(H + σ²τ)⁻¹Jᵀ`.
+pub(super) fn moments(
+    structure: &dyn Structure,
+    passes: &Passes,
+    x: ArrayView2<f64>,
+    precisions: &[f64],
+    noise: f64,
+) -> Result<Vec<Moments>> {
+    let shifts: Vec<f64> = precisions.iter().map(|τ| τ * noise).collect();
+    let empty = || Array2::zeros((x.nrows(), passes.outputs()));
+    let mut all: Vec<Moments> = shifts.iter().map(|_| Moments { mean: empty(), variances: empty() }).collect();
+    for rows in batches(x.nrows(), ROWS) {
+        let (z, covariances) = structure.covariance(passes, x.slice(s![rows.clone(), ..]), &shifts, false)?;
+        for (moments, covariance) in all.iter_mut().zip(covariances) {
+            moments.mean.slice_mut(s![rows.clone(), ..]).assign(&z);
+            let variances = covariance.index_axis(Axis(2), 0).mapv(|v| noise * v.max(0.0));
+            moments.variances.slice_mut(s![rows.clone(), ..]).assign(&variances);
+        }
+    }
+    Ok(all)
+}
+
+impl FittedLaplace {
+    /// Means `[n, C]` and variances `[n, C]` of the outputs at rows `x` `[n, d]`, the noise of a number not included; in units of the
+    /// network's output. Variances are zero for the network alone and for temperature scaling.
+    pub fn outputs(&self, x: ArrayView2<f64>) -> Result<(Array2<f64>, Array2<f64>)> {
+        let passes = Passes::new(&self.network)?;
+        let Some(structure) = &self.structure else {
+            let (z, _) = passes.forward(x, Hidden::No)?;
+            let variances = Array2::zeros(z.dim());
+            return Ok((z, variances));
+        };
+        let mut found = moments(structure.as_ref(), &passes, x, &[self.found.value], self.noise)?;
+        let Moments { mean, variances } = found.remove(0);
+        Ok((mean, variances))
+    }
+
+    /// Notes that a value was found at the end of the range that was searched.
+    pub(super) fn note_end(&mut self, what: &str, found: &Searched) {
+        if found.at_end {
+            self.notes.push(format!("the {what} {:.1e} is at the end of the range that was searched", found.value));
+        }
+    }
+
+    /// The scores whose softmax are the probabilities `[n, C]`.
+    pub(super) fn class_scores(&self, x: ArrayView2<f64>) -> Result<Array2<f64>> {
+        let (Some(structure), Predictive::Sampling { count }) = (&self.structure, self.predictive) else {
+            let (mean, variances) = self.outputs(x)?;
+            return Ok(probit(mean.view(), variances.view()) / self.temperature);
+        };
+        let passes = Passes::new(&self.network)?;
+        let mut scores = Array2::zeros((x.nrows(), passes.outputs()));
+        let size = (NUMBERS / passes.outputs().pow(2)).clamp(1, ROWS);
+        for rows in batches(x.nrows(), size) {
+            let x = x.slice(s![rows.clone(), ..]);
+            let (z, covariance) = structure.covariance(&passes, x, &[self.found.value], true)?;
+            let drawn = sampled(z.view(), &covariance[0], count, self.origin.seed, rows.start)?;
+            scores.slice_mut(s![rows, ..]).assign(&drawn);
+        }
+        Ok(scores / self.temperature)
+    }
+}
+
+/// Refuses rows `[n, d]` with a number that is not finite.
+fn check_rows(x: ArrayView2<f64>) -> Result<()> {
+    match non_finite_row(x) {
+        None => Ok(()),
+        Some((i, value)) => {
+            Err(Error::input(format!("row {} (counted from 1) holds {value}; drop the row or fill the value", i + 1)))
+        }
+    }
+}
+
+impl Predict for FittedLaplace {
+    fn origin(&self) -> &Origin {
+        &self.origin
+    }
+
+    fn evaluate(&self, x: ArrayView2<f64>) -> Result<Array2<f64>> {
+        check_rows(x)?;
+        match self.network.number {
+            None => self.class_scores(x),
+            Some(Number { mean, spread }) => Ok(self.outputs(x)?.0.mapv(|z| mean + spread * z)),
+        }
+    }
+
+    fn decode(&self, scores: ArrayView2<f64>) -> Target {
+        if self.network.number.is_some() {
+            return Target::Values(scores.column(0).to_vec());
+        }
+        let largest =
+            |row: ndarray::ArrayView1<f64>| (0..row.len()).fold(0, |best, c| if row[c] > row[best] { c } else { best });
+        let labels = scores.rows().into_iter().map(largest).collect();
+        Target::Classes { labels, names: self.network.classes.clone() }
+    }
+
+    fn probabilities(&self, scores: ArrayView2<f64>) -> Option<Array2<f64>> {
+        self.network.number.is_none().then(|| softmax_rows(scores.as_standard_layout().into_owned()))
+    }
+
+    fn deviations(&self, x: ArrayView2<f64>) -> Result<Option<Array1<f64>>> {
+        let Some(Number { spread, .. }) = self.network.number else { return Ok(None) };
+        check_rows(x)?;
+        let (_, variances) = self.outputs(x)?;
+        let deviations = variances.mapv(|v| spread * (v + self.noise).sqrt());
+        Ok(Some(finite_rows("the deviation", deviations, 1)?.column(0).to_owned()))
+    }
+
+    fn notes(&self) -> &[String] {
+        &self.notes
+    }
+}
+
+impl Saved for FittedLaplace {
+    const KIND: &'static str = "laplace";
+
+    fn pack<'a>(&'a self, bundle: &mut Bundle<'a>) {
+        self.network.pack(bundle);
+        bundle.set("method", self.method);
+        bundle.set("predictive", self.predictive);
+        bundle.set("found", &self.found);
+        bundle.set("temperature", self.temperature);
+        bundle.set("evidence", self.evidence);
+        bundle.set("noise", self.noise);
+        bundle.set("origin", &self.origin);
+        bundle.set("notes", &self.notes);
+        if let Some(structure) = &self.structure {
+            structure.pack(bundle);
+        }
+    }
+
+    fn unpack(bundle: &Bundle, device: Device) -> Result<FittedLaplace> {
+        let network = Classifier::unpack(bundle, device)?;
+        let (method, parameters): (Method, usize) = (bundle.value("method")?, network.network.parameters());
+        let functions = |kind: &str| Functions::unpack(bundle, kind, parameters, device);
+        let structure: Option<Box<dyn Structure>> = match method {
+            Method::Map | Method::Temperature => None,
+            Method::LastLayer => Some(Box::new(functions("last-layer")?)),
+            Method::Ella { .. } => Some(Box::new(functions("ella")?)),
+            Method::Eigenfunctions { .. } => Some(Box::new(functions("eigenfunctions")?)),
+            Method::LastLayerKfac => Some(Box::new(Blocks::unpack(bundle, true)?)),
+            Method::Kfac | Method::Diagonal => Some(Box::new(Blocks::unpack(bundle, false)?)),
+        };
+        let found: Searched = bundle.value("found")?;
+        let (temperature, noise): (f64, f64) = (bundle.value("temperature")?, bundle.value("noise")?);
+        let (origin, predictive): (Origin, Predictive) = (bundle.value("origin")?, bundle.value("predictive")?);
+        fail_if!(
+            !(found.value > 0.0 && noise > 0.0 && temperature > 0.0)
+                || origin.d != network.network.inputs()
+                || predictive == Predictive::Sampling { count: 0 },
+            "its parts do not fit together: the precision, the noise or the number of columns"
+        );
+        Ok(FittedLaplace {
+            network: Arc::new(network),
+            method,
+            predictive,
+            found,
+            temperature,
+            evidence: bundle.value("evidence")?,
+            noise,
+            structure,
+            origin,
+            notes: bundle.value("notes")?,
+        })
+    }
+}
