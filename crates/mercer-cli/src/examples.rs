@@ -1,7 +1,7 @@
 //! What a command that learns to predict reads and writes: examples, rows to score on, rows to predict, a model.
 
 use crate::context::Context;
-use crate::input::{Reader, TaskChoice, encoded, scaling};
+use crate::input::{Reader, SampleSource, TaskChoice, encoded, scaling};
 use crate::output::Output;
 use crate::text;
 use clap::Args;
@@ -44,7 +44,8 @@ pub struct Examples {
 
 /// How tables become features, and the rows to learn from, to score on, and to predict.
 pub struct Parts {
-    pub schema: Schema,
+    /// None where the rows are values of sampled functions.
+    pub schema: Option<Schema>,
     pub train: Dataset,
     pub held_out: Option<Dataset>,
     pub new: Option<Dataset>,
@@ -79,15 +80,28 @@ impl Examples {
         }
         let encoded = |table| encoded(&schema, table, context);
         let (train, held_out) = (encoded(train)?, held_out.map(encoded).transpose()?);
-        Ok(Parts { schema, train, held_out, new })
+        Ok(Parts { schema: Some(schema), train, held_out, new })
+    }
+
+    /// The rows as the values of functions sampled at them, `[n, S]`, with the target of the data.
+    pub fn read_samples(&self, file: &str, context: &Context) -> Result<Parts> {
+        let table = self.task.table(&self.reader, &self.data, context)?;
+        let x = SampleSource::open(file, &self.reader.source, context)?.by_point(Some(table.n()), context)?;
+        let y = table.target.map(|target| target.values);
+        let all = Dataset::new(table.name, x, y)?;
+        let (train, held_out) = match self.holdout {
+            0.0 => (all, None),
+            share => all.split(share, context.seed).map(|(train, held_out)| (train, Some(held_out)))?,
+        };
+        Ok(Parts { schema: None, train, held_out, new: None })
     }
 }
 
 impl Outputs {
     /// Writes the model, where one is asked for. To be done before scores are computed: an interrupt does not lose it then.
-    pub fn write_model(&self, fitted: &dyn SavedPredict, schema: &Schema, context: &Context) -> Result<()> {
+    pub fn write_model(&self, fitted: &dyn SavedPredict, schema: Option<&Schema>, context: &Context) -> Result<()> {
         if let Some(model) = &self.model {
-            fitted.write(Some(schema), model.path())?;
+            fitted.write(schema, model.path())?;
             context.wrote(model);
         }
         Ok(())

@@ -7,8 +7,8 @@ use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use mercer::data::{Dataset, Kind, MappedArray, Missing, ReadOptions, Scaling, Schema, Table, Target, Task, open};
 use mercer::operator::FunctionSamples;
-use mercer::{Error, Result};
-use ndarray::Array2;
+use mercer::{Error, Result, fail_if};
+use ndarray::{Array2, Axis};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -296,6 +296,26 @@ impl SampleSource {
             ))),
             (SampleSource::Mapped(file), _) => FunctionSamples::in_file(file.clone()),
         }
+    }
+}
+
+impl SampleSource {
+    /// The values of all functions at each of the points, `[n, S]`; of functions with one output.
+    pub fn by_point(&self, n: Option<usize>, context: &Context) -> Result<Array2<f64>> {
+        let samples = self.samples(n)?;
+        let (functions, n, outputs) = samples.dim();
+        fail_if!(
+            outputs != 1,
+            "the samples have {outputs} outputs at each point; a Gaussian process takes functions with one, an array [S, {n}]"
+        );
+        let bytes = 16 * (functions as u64).saturating_mul(n as u64);
+        context.budget.require(
+            format!("{functions} functions at {n} points"),
+            bytes,
+            "use fewer functions or points",
+        )?;
+        let all: Vec<usize> = (0..n).collect();
+        Ok(samples.select(&all).remove_axis(Axis(2)).t().as_standard_layout().into_owned())
     }
 }
 

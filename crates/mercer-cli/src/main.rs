@@ -13,6 +13,7 @@ mod network;
 mod output;
 mod page;
 mod precomputed;
+mod process;
 mod progress;
 mod score;
 mod signals;

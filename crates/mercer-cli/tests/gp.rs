@@ -112,3 +112,49 @@ fn features_give_intervals_that_hold() {
         assert!(folder.said("predict m.mercer test.csv").starts_with("prediction,deviation\n"));
     }
 }
+
+/// Conjugate gradients: intervals that hold, a likelihood with its error, a model that predicts the same; refusals with their numbers.
+#[test]
+fn conjugate_gradients_say_what_they_did() {
+    let folder = Folder::new();
+    table(&folder, "train.csv", 900, 8);
+    table(&folder, "test.csv", 400, 9);
+    let options = "--target y --method cg --restarts 0 --search-rows 200";
+    let found = folder.object(&format!("gp train.csv {options} --predict test.csv --out p.csv --model m.mercer"));
+    for part in ["left_out", "test"] {
+        let of = |name: &str| found[part][name].as_f64().unwrap();
+        assert!(of("rmse") < 0.13 && (0.91..0.98).contains(&of("coverage")), "{part}: {found}");
+    }
+    assert!(found["log_likelihood_error"].as_f64().unwrap() < 5.0, "{found}");
+    assert!(found["conjugate_gradients"]["residual"].as_f64().unwrap() <= 1e-6, "{found}");
+    let written = std::fs::read_to_string(folder.join("p.csv")).unwrap();
+    let first: Vec<f64> = written.lines().nth(1).unwrap().split(',').map(|v| v.parse().unwrap()).collect();
+    let again = folder.object("predict m.mercer test.csv");
+    assert_eq!(again["predictions"][0].as_f64().unwrap(), first[0]);
+    assert_eq!(again["deviations"][0].as_f64().unwrap(), first[1]);
+    let said = folder.said(&format!("gp train.csv {options} --rank 40 --precision f32"));
+    for words in [" ± ", "products, relative residual", "preconditioner of rank 40"] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    folder.refuses("gp train.csv --target y --precision f32", "--precision is for --method cg");
+    folder.refuses(&format!("gp train.csv {options} --memory 1MB"), "memory budget");
+}
+
+/// Sampled functions in place of a kernel: numbers and classes, and new rows by the same functions.
+#[test]
+fn sampled_functions_are_a_kernel() {
+    let folder = Folder::new();
+    table(&folder, "train.csv", 300, 10);
+    folder.said("sample train.csv --target y --net 'dense(32) sin dense(1)' --count 120 -o F.npy");
+    let found = folder.object("gp train.csv --target y --samples F.npy --holdout 0.3 --model m.mercer");
+    assert_eq!(found["method"], "linear");
+    assert!(found["holdout"]["rmse"].as_f64().unwrap() < 0.5, "{found}");
+    let again = folder.object("predict m.mercer --samples F.npy");
+    assert_eq!(again["deviations"].as_array().unwrap().len(), 300);
+    // More functions than rows.
+    let few = folder.object("gp train.csv --target y --samples F.npy --holdout 0.8");
+    assert_eq!(few["method"], "gaussian-process");
+    folder.refuses("gp train.csv --target y --samples F.npy --method nystrom", "the functions are the features");
+    folder.refuses("gp train.csv --target y --rows 100 --samples F.npy", "do not fit 100 points");
+    folder.refuses("predict m.mercer train.csv", "120");
+}

@@ -7,8 +7,8 @@ use common::*;
 use mercer::apply::{
     Affinity, Alpha, ClassReport, ClassWeights, DiffusionMaps, FeatureLogistic, FeatureMap, FeatureProcess,
     FeatureRidge, Fit, Fitted, FittedFeatureRidge, FittedKernelPca, FittedRidge, GaussianProcess,
-    GaussianProcessClassifier, KernelPca, LaplacianEigenmaps, Logistic, NadarayaWatson, Predict, ProcessFeatures,
-    Ridge, RidgeSolver, Saved, SpectralRidge, Transform,
+    GaussianProcessClassifier, IterativeProcess, KernelPca, LaplacianEigenmaps, Logistic, NadarayaWatson, Predict,
+    ProcessFeatures, Ridge, RidgeSolver, Saved, SpectralRidge, Transform,
 };
 use mercer::data::{Missing, ReadOptions, Scaler, Scaling, Schema, Table, Target};
 use mercer::kernel::Expression;
@@ -119,6 +119,9 @@ fn cases() -> Vec<Case> {
         predicts("gaussian process classifier", |_| Ok(GaussianProcessClassifier::new(Expression::parse("rbf(1.2)")?))),
         predicts("gaussian process on features", |x| {
             Ok(FeatureProcess::new(Expression::parse("rbf(1.2)")?, ProcessFeatures::Landmarks(x.nrows())))
+        }),
+        predicts("gaussian process by conjugate gradients", |_| {
+            Ok(IterativeProcess::new(Expression::parse("rbf(1.2)")?))
         }),
         predicts("logistic on features", |x| {
             let alpha = Alpha::Fixed(0.1);

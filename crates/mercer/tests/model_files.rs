@@ -7,11 +7,12 @@ mod registry;
 use common::*;
 use mercer::apply::{
     Affinity, DiffusionMaps, FeatureLogistic, FeatureMap, FeatureRidge, Fit, Fitted, FittedEigenmaps, FittedRidge,
-    KernelPca, LaplacianEigenmaps, Logistic, NadarayaWatson, Predict, Ridge, Saved, SpectralRidge, Transform,
+    IterativeProcess, KernelPca, LaplacianEigenmaps, Logistic, NadarayaWatson, Predict, Ridge, Saved, SpectralRidge,
+    Transform,
 };
 use mercer::classifier::{Classifier, Labelled};
 use mercer::data::{Dataset, Missing, ReadOptions, Scaling, Schema, Table, Target};
-use mercer::kernel::{self, Formula, Kind, Pair, Parameter, Statistic};
+use mercer::kernel::{self, Expression, Formula, Kind, Pair, Parameter, Statistic};
 use mercer::laplace::{Laplace, Method as LaplaceMethod};
 use mercer::model::{Bundle, Content, Model as AnyModel, checksum};
 use mercer::operator::{DenseOperator, FunctionSamples, LowRankOperator, OnPoints};
@@ -119,9 +120,13 @@ fn estimator(name: &'static str, fitted: impl Saved) -> Model {
     let answer = |path: &Path| -> Result<String> {
         let new = new_points();
         Ok(match Fitted::load(path, Device::Cpu)? {
-            Fitted::Predict(fitted) => {
-                format!("{:?} {:?} {:?}", fitted.origin(), fitted.scores(new.view())?, fitted.predict(new.view())?)
-            }
+            Fitted::Predict(fitted) => format!(
+                "{:?} {:?} {:?} {:?}",
+                fitted.origin(),
+                fitted.scores(new.view())?,
+                fitted.predict(new.view())?,
+                fitted.deviations(new.view())?
+            ),
             Fitted::Transform(fitted) => format!(
                 "{:?} {:?} {:?} {:?} {:?}",
                 fitted.origin(),
@@ -202,6 +207,7 @@ fn models() -> Vec<Model> {
     let nystrom_map = FeatureMap::Nystrom { kernel: rbf(), landmarks: 8, choice: Landmarks::Uniform };
     let logistic = FeatureLogistic::new(nystrom_map.clone());
     let random_map = FeatureMap::Random { kernel: rbf(), features: 8, sampling };
+    let process = IterativeProcess::new(Expression::parse("rbf(1.2)").unwrap());
     let laplacian = LaplacianEigenmaps { affinity: Affinity::Neighbours(8), ..Default::default() };
     vec![
         spectrum("exact", by(&Exact, "rbf(1)")),
@@ -227,6 +233,7 @@ fn models() -> Vec<Model> {
         estimator("logistic on features", logistic.fit(x.view(), &classes, &context).unwrap()),
         estimator("logistic", Logistic::default().fit(x.view(), &classes, &context).unwrap()),
         estimator("spectral ridge", ridge_on.fit(x.view(), &values, &context).unwrap()),
+        estimator("gaussian process by conjugate gradients", process.fit(x.view(), &values, &context).unwrap()),
         laplace("last layer", LaplaceMethod::LastLayer, false),
         laplace("kfac", LaplaceMethod::Kfac, false),
         laplace("diagonal of a number", LaplaceMethod::Diagonal, true),

@@ -5,22 +5,22 @@ use crate::certificate;
 use crate::context::Context;
 use crate::examples::{Examples, Outputs, Parts};
 use crate::learning::lengthscale_table;
-use crate::methods::number;
+use crate::methods::{self, number};
 use crate::output::Output;
-use crate::score::{Score, score};
+use crate::process::{Judged, Process};
 use crate::text;
 use crate::usage::with_options;
 use clap::{Args, ValueEnum};
 use mercer::apply::{
-    FeatureProcess, Fit, FittedFeatureProcess, FittedGaussianProcess, FittedGaussianProcessClassifier, GaussianProcess,
-    GaussianProcessClassifier, IntervalReport, Predict, ProcessFeatures, SavedPredict, SearchEnd, Tuning,
-    interval_factor,
+    FeatureProcess, Fit, GaussianProcess, GaussianProcessClassifier, IntervalReport, IterativeProcess, ProcessFeatures,
+    SavedPredict, Tuning, interval_factor,
 };
 use mercer::data::{Dataset, Target};
-use mercer::kernel::{Expression, Kernel};
+use mercer::kernel::Expression;
+use mercer::operator::Precision;
 use mercer::{Error, FitContext, Result, fail_if};
 use ndarray::Array2;
-use serde_json::{Value, json};
+use serde_json::json;
 
 /// Most rows of the exact posterior by default: its factorisation takes seconds there.
 const EXACT: usize = 8000;
@@ -45,7 +45,13 @@ pub struct Gp {
     #[arg(long, default_value = "auto")]
     method: Way,
 
-    /// nystrom: landmarks [default: 1000]; random-features: features [default: 2000]; spectrum: eigenfunctions [default: 200]
+    /// Functions sampled at the rows, an array [S, n]: their kernel FᵀF/S in place of --kernel. New rows are predicted from the same
+    /// functions there, by `mercer predict --samples`
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["kernel", "scale", "predict"])]
+    samples: Option<String>,
+
+    /// nystrom: landmarks [default: 1000]; random-features: features [default: 2000]; spectrum: eigenfunctions [default: 200];
+    /// cg: rank of the preconditioner [default: 4√n, 500 at least]
     #[arg(long, visible_aliases = ["landmarks", "features"], value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     rank: Option<u32>,
 
@@ -57,6 +63,10 @@ pub struct Gp {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..))]
     search_rows: Option<u32>,
 
+    /// cg: precision of kernel values; f32 takes about half the time
+    #[arg(long, default_value = "f64", value_parser = methods::precision())]
+    precision: Precision,
+
     /// Level of the intervals of numbers
     #[arg(long, value_name = "LEVEL", default_value = "0.95", value_parser = level, allow_negative_numbers = true)]
     level: f64,
@@ -64,10 +74,12 @@ pub struct Gp {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Way {
-    /// exact up to 8000 rows and for classes, else nystrom
+    /// exact up to 8000 rows and for classes, else nystrom; with --samples by the smaller of rows and functions
     Auto,
-    /// The posterior given all rows
+    /// The posterior given all rows, by a factor of the kernel matrix
     Exact,
+    /// The posterior given all rows, by conjugate gradients, without the kernel matrix in memory; time grows like n²
+    Cg,
     /// On features of landmark points (inducing points); time grows like n
     Nystrom,
     /// On random Fourier features; for shift-invariant kernels
@@ -81,121 +93,40 @@ fn level(word: &str) -> Result<f64, String> {
     number(word, |v| v > 0.0 && v < 1.0, "it must lie between 0 and 1")
 }
 
-/// A fitted process.
-enum Process {
-    Exact(FittedGaussianProcess),
-    Features(FittedFeatureProcess),
-    Classes(Box<FittedGaussianProcessClassifier>),
-}
-
-impl Process {
-    fn model(&self) -> &dyn SavedPredict {
-        match self {
-            Process::Exact(fitted) => fitted,
-            Process::Features(fitted) => fitted,
-            Process::Classes(fitted) => &**fitted,
-        }
-    }
-
-    fn kernel(&self) -> &Kernel {
-        match self {
-            Process::Exact(fitted) => fitted.kernel(),
-            Process::Features(fitted) => fitted.kernel(),
-            Process::Classes(fitted) => fitted.kernel(),
-        }
-    }
-
-    fn search(&self) -> &SearchEnd {
-        match self {
-            Process::Exact(fitted) => &fitted.search,
-            Process::Features(fitted) => &fitted.search,
-            Process::Classes(fitted) => &fitted.search,
-        }
-    }
-
-    /// `log p(y)`, and what it is.
-    fn likelihood(&self) -> (&'static str, f64) {
-        match self {
-            Process::Exact(fitted) => ("log marginal likelihood", fitted.likelihood),
-            Process::Features(fitted) => ("lower bound of the log marginal likelihood", fitted.bound),
-            Process::Classes(fitted) => ("log marginal likelihood (Laplace approximation)", fitted.likelihood),
-        }
-    }
-
-    /// The variance of the noise; classes have none.
-    fn noise(&self) -> Option<f64> {
-        match self {
-            Process::Exact(fitted) => Some(fitted.noise),
-            Process::Features(fitted) => Some(fitted.noise),
-            Process::Classes(_) => None,
-        }
-    }
-
-    /// The report on fitted rows, each predicted from all others.
-    fn left_out(&self, train: &Dataset, level: f64) -> Result<Option<Judged>> {
-        let Some(y) = &train.y else { return Ok(None) };
-        let predicted: Vec<(usize, [f64; 2])> = match self {
-            Process::Exact(fitted) => {
-                let all = fitted.leave_one_out(&y.values())?;
-                all.rows().into_iter().enumerate().map(|(i, row)| (i, [row[0], row[1]])).collect()
-            }
-            Process::Features(fitted) => fitted.left_out.clone(),
-            Process::Classes(fitted) => {
-                let scores = fitted.left_out.view();
-                let p = fitted.probabilities(scores);
-                let score = score(y, &fitted.decode(scores), p.as_ref().map(|p| p.view()));
-                return Ok(score.map(Judged::Classes));
-            }
-        };
-        let column = |j: usize| predicted.iter().map(|(_, row)| row[j]).collect::<Vec<_>>();
-        let truth: Vec<f64> = predicted.iter().map(|(i, _)| y.values()[*i]).collect();
-        IntervalReport::new(&truth, &column(0), &column(1), level).map(|report| Some(Judged::Numbers(report)))
-    }
-}
-
-/// How well predictions describe the targets.
-enum Judged {
-    Numbers(IntervalReport),
-    Classes(Score),
-}
-
-impl Judged {
-    fn object(&self) -> Value {
-        match self {
-            Judged::Numbers(report) => json!(report),
-            Judged::Classes(score) => json!(score),
-        }
-    }
-
-    /// The numbers, each under its heading.
-    fn cells(&self) -> Vec<(String, String)> {
-        match self {
-            Judged::Numbers(report) => {
-                let number = |v: f64| text::number(v, 4);
-                vec![
-                    ("RMSE".into(), number(report.rmse)),
-                    ("NLL".into(), number(report.nll)),
-                    (format!("in {} interval", text::percent(report.level)), text::percent(report.coverage)),
-                    ("its width".into(), number(report.width)),
-                ]
-            }
-            Judged::Classes(score) => score.cells().into_iter().map(|(name, cell)| (name.into(), cell)).collect(),
-        }
-    }
+/// How a posterior of numbers is computed.
+enum Posterior {
+    Exact,
+    Iterative,
+    Features(ProcessFeatures),
 }
 
 impl Gp {
     pub fn run(self, context: &Context) -> Result<()> {
         let outputs = self.examples.outputs()?;
+        fail_if!(
+            self.precision != Precision::F64 && self.method != Way::Cg,
+            "--precision is for --method cg; the other methods compute in f64"
+        );
+        fail_if!(
+            self.samples.is_some() && (!matches!(self.method, Way::Auto | Way::Exact) || self.rank.is_some()),
+            "--method and --rank are for kernels; with --samples the functions are the features"
+        );
         let kernel = Expression::parse(&self.kernel)?;
-        let Parts { schema, train, held_out, new } = self.examples.read(self.examples.scale, context)?;
-        let fitted =
-            context.fitting(|fit| self.fit(kernel, &train, &FitContext { data: &self.examples.data, ..*fit }))?;
-        if let Process::Features(features) = &fitted {
-            context.note(self.why(train.n(), features.rank()));
-        }
+        let Parts { schema, train, held_out, new } = match &self.samples {
+            None => self.examples.read(self.examples.scale, context)?,
+            Some(file) => self.examples.read_samples(file, context)?,
+        };
+        let kernel = match &self.samples {
+            None => kernel,
+            // x·x'/S of the values of S functions
+            Some(_) => Expression::parse(&format!("{}*linear", 1.0 / train.d() as f64))?,
+        };
+        let fitted = context.fitting(|fit| {
+            let fit = FitContext { data: &self.examples.data, precision: self.precision, ..*fit };
+            self.fit(kernel, &train, &fit, context)
+        })?;
         fitted.model().notes().iter().for_each(|note| context.warn(with_options(note)));
-        outputs.write_model(fitted.model(), &schema, context)?;
+        outputs.write_model(fitted.model(), schema.as_ref(), context)?;
         let left_out = fitted.left_out(&train, self.level)?;
         let mut reports: Vec<(&str, Judged)> = left_out.map(|report| ("left out", report)).into_iter().collect();
         for (name, data) in [("holdout", &held_out), ("test", &new)] {
@@ -206,8 +137,8 @@ impl Gp {
         self.show(&fitted, &train, &reports, outputs.out, context)
     }
 
-    /// The process for these rows.
-    fn fit(&self, kernel: Expression, train: &Dataset, context: &FitContext) -> Result<Process> {
+    /// The process for these rows; says why it is computed as it is.
+    fn fit(&self, kernel: Expression, train: &Dataset, fit: &FitContext, context: &Context) -> Result<Process> {
         let y = train.y.as_ref().ok_or_else(|| Error::input("name the column to predict by --target"))?;
         let x = train.x.to_f64();
         let tuned = |tuning: Tuning| {
@@ -222,39 +153,70 @@ impl Gp {
             let process = GaussianProcessClassifier::new(kernel);
             let tuning = tuned(process.tuning);
             return GaussianProcessClassifier { tuning, ..process }
-                .fit(x.view(), y, context)
+                .fit(x.view(), y, fit)
                 .map(|fitted| Process::Classes(fitted.into()));
         }
-        if let Some(features) = self.features(train.n()) {
-            let process = FeatureProcess::new(kernel, features);
-            let tuning = tuned(process.tuning);
-            return FeatureProcess { tuning, ..process }.fit(x.view(), y, context).map(Process::Features);
+        let (posterior, why) = self.posterior((train.n(), train.d()), fit);
+        context.note(why);
+        match posterior {
+            Posterior::Features(features) => {
+                let process = FeatureProcess::new(kernel, features);
+                let tuning = tuned(process.tuning);
+                FeatureProcess { tuning, ..process }.fit(x.view(), y, fit).map(Process::Features)
+            }
+            Posterior::Iterative => {
+                let process = IterativeProcess::new(kernel);
+                let (tuning, rank) = (tuned(process.tuning), self.rank.map(|rank| rank as usize));
+                let fitted = IterativeProcess { tuning, rank, ..process }.fit(x.view(), y, fit)?;
+                Ok(Process::Iterative(fitted.into()))
+            }
+            Posterior::Exact => {
+                let process = GaussianProcess::new(kernel);
+                let tuning = tuned(process.tuning);
+                GaussianProcess { tuning, ..process }.fit(x.view(), y, fit).map(Process::Exact)
+            }
         }
-        let process = GaussianProcess::new(kernel);
-        let tuning = tuned(process.tuning);
-        GaussianProcess { tuning, ..process }.fit(x.view(), y, context).map(Process::Exact)
     }
 
-    /// The features for n rows; none where the posterior is exact.
-    fn features(&self, n: usize) -> Option<ProcessFeatures> {
+    /// How the posterior of n rows of d columns is computed, and why.
+    fn posterior(&self, (n, d): (usize, usize), fit: &FitContext) -> (Posterior, String) {
         let rank = |default: usize| self.rank.map_or(default, |rank| rank as usize);
         let [landmarks, random, pairs] = RANKS.map(rank);
+        let (landmarks, pairs) = (landmarks.min(n), pairs.min(n));
+        let nystrom = |why: String| {
+            let said = format!("method nystrom: {why}; {landmarks} landmarks stand for them");
+            (Posterior::Features(ProcessFeatures::Landmarks(landmarks)), said)
+        };
         match self.method {
-            Way::Exact => None,
-            Way::Auto if n <= EXACT && self.rank.is_none() => None,
-            Way::Auto | Way::Nystrom => Some(ProcessFeatures::Landmarks(landmarks)),
-            Way::RandomFeatures => Some(ProcessFeatures::Random(random)),
-            Way::Spectrum => Some(ProcessFeatures::Eigenfunctions(pairs)),
-        }
-    }
-
-    /// Why features were used.
-    fn why(&self, n: usize, rank: usize) -> String {
-        match self.method {
-            Way::Auto if n > EXACT => {
-                format!("{n} rows are too many for the exact posterior in seconds; {rank} landmarks stand for them")
+            Way::Exact => (Posterior::Exact, format!("method exact: the posterior given all {n} rows")),
+            Way::Cg => (Posterior::Iterative, format!("method cg: the posterior given all {n} rows, without a matrix")),
+            Way::Nystrom => nystrom(format!("{n} rows")),
+            Way::RandomFeatures => {
+                let said = format!("method random-features: {random} features stand for the kernel");
+                (Posterior::Features(ProcessFeatures::Random(random)), said)
             }
-            _ => format!("{rank} features stand for the kernel"),
+            Way::Spectrum => {
+                let said = format!("method spectrum: {pairs} eigenfunctions stand for the kernel");
+                (Posterior::Features(ProcessFeatures::Eigenfunctions(pairs)), said)
+            }
+            Way::Auto if self.samples.is_some() && d <= n => {
+                let said =
+                    format!("method linear: {n} rows are more than the {d} functions, each of which has a weight");
+                (Posterior::Features(ProcessFeatures::Columns), said)
+            }
+            Way::Auto if self.samples.is_some() => {
+                (Posterior::Exact, format!("method exact: {n} rows are fewer than the {d} functions"))
+            }
+            Way::Auto if self.rank.is_some() => nystrom("--rank was given".into()),
+            Way::Auto if n > EXACT => nystrom(format!(
+                "{n} rows are too many for the exact posterior in seconds (--method cg takes all of them)"
+            )),
+            Way::Auto if !fit.budget.allows(GaussianProcess::memory(n)) => {
+                nystrom(format!("the matrix of {n} rows does not fit the memory (--method cg takes all without it)"))
+            }
+            Way::Auto => {
+                (Posterior::Exact, format!("method exact: {n} rows are few enough for the posterior given all of them"))
+            }
         }
     }
 
@@ -301,10 +263,12 @@ impl Gp {
         context: &Context,
     ) -> Result<()> {
         let (origin, search, data) = (fitted.model().origin(), fitted.search(), &self.examples.data);
-        let (what, likelihood) = fitted.likelihood();
+        let (what, likelihood, error) = fitted.likelihood();
+        let (iteration, iterated) = fitted.iteration().unzip();
         let mut object = json!({
             "method": origin.method, "kernel": origin.kernel, "data": data, "n": origin.n, "d": origin.d,
-            "noise": fitted.noise(), "log_likelihood": likelihood, "search": search, "seconds": origin.seconds, "out": out,
+            "noise": fitted.noise(), "log_likelihood": likelihood,
+            "log_likelihood_error": error, "conjugate_gradients": iteration, "search": search, "seconds": origin.seconds, "out": out,
         });
         for (name, report) in reports {
             object[name.replace(' ', "_")] = report.object();
@@ -317,8 +281,10 @@ impl Gp {
             let best = search.starts.iter().copied().fold(f64::NEG_INFINITY, f64::max);
             let alike = search.starts.iter().filter(|start| best - **start < 1e-3).count();
             let mut said = format!(
-                "{origin}\n{what} {}{noise}\nhyper-parameters: {alike} of {} reached the best likelihood, on {}\n",
+                "{origin}\n{what} {}{}{noise}\n{}hyper-parameters: {alike} of {} reached the best likelihood, on {}\n",
                 text::number(likelihood, 6),
+                error.map_or_else(String::new, |error| format!(" ± {}", text::number(error, 2))),
+                iterated.map_or_else(String::new, |said| said + "\n"),
                 text::count(search.starts.len(), "start"),
                 text::count(search.rows, "row"),
             );

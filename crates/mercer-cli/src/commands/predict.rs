@@ -1,7 +1,7 @@
 //! `mercer predict`: numbers or classes for new rows, by a fitted model.
 
 use crate::context::Context;
-use crate::input::Source;
+use crate::input::{SampleSource, Source};
 use crate::output::Output;
 use crate::score::{Score, score};
 use crate::text;
@@ -27,7 +27,12 @@ pub struct Predict {
 
     /// New rows, with the columns that the model was fitted on; found by name where both tables name theirs. They may lack the
     /// target
-    data: String,
+    #[arg(required_unless_present = "samples")]
+    data: Option<String>,
+
+    /// For a model of sampled functions: the same functions at the new rows, an array [S, n]
+    #[arg(long, value_name = "FILE", conflicts_with = "data")]
+    samples: Option<String>,
 
     /// Predictions to write, .npy or .csv; a .csv has the score or the probability of every class too [default: print them]
     #[arg(long, short, value_name = "FILE")]
@@ -50,9 +55,17 @@ impl Predict {
     pub fn run(self, context: &Context) -> Result<()> {
         let out = self.out.as_deref().map(Output::table).transpose()?;
         let Model { schema, content } = Model::load(&self.model, context.device)?;
-        let data = match &schema {
-            Some(schema) => self.source.open_like(&self.data, schema, context)?,
-            None => self.source.numbers(&self.data, context)?,
+        let source = self.data.as_ref().or(self.samples.as_ref()).expect("one of them is required");
+        let data = match (&schema, &self.samples) {
+            (Some(_), Some(_)) => {
+                return Err(Error::input("the model was fitted to columns, not to --samples; give it new rows"));
+            }
+            (Some(schema), None) => self.source.open_like(source, schema, context)?,
+            (None, Some(file)) => {
+                let values = SampleSource::open(file, &self.source, context)?.by_point(None, context)?;
+                Dataset::new(file, values, None)?
+            }
+            (None, None) => self.source.numbers(source, context)?,
         };
         let start = Instant::now();
         let predictions = match content {
@@ -71,10 +84,10 @@ impl Predict {
         let known = predictions.score(&data);
         if let Some(score) = &known {
             let cells: Vec<String> = score.cells().iter().map(|(name, value)| format!("{name} {value}")).collect();
-            context.note(format_args!("{}: {} on {}", self.data, cells.join(", "), text::count(data.n(), "row")));
+            context.note(format_args!("{source}: {} on {}", cells.join(", "), text::count(data.n(), "row")));
         }
         let mut object = json!({
-            "model": self.model.to_string_lossy(), "data": self.data, "n": data.n(), "predictions": predictions.shown(),
+            "model": self.model.to_string_lossy(), "data": source, "n": data.n(), "predictions": predictions.shown(),
             "test": known, "seconds": seconds, "out": out,
         });
         if let Some(deviations) = &predictions.deviations {

@@ -97,7 +97,7 @@ impl Regress {
             context
                 .warn(format_args!("the search was interrupted: the kernel is the best of the {tried} tried so far"));
         }
-        outputs.write_model(learnt.model(), &schema, context)?;
+        outputs.write_model(learnt.model(), schema.as_ref(), context)?;
         let judged = |data: &Dataset| judged(&learnt, data, context);
         let (_, on_train) = judged(&train)?;
         let on_held_out = held_out.as_ref().map(judged).transpose()?.and_then(|(_, score)| score);

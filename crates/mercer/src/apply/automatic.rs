@@ -107,7 +107,7 @@ impl FeatureMap {
 }
 
 /// c of the kernel `c·x·x'`.
-fn linear_scale(kernel: &Kernel) -> Option<f64> {
+pub(super) fn linear_scale(kernel: &Kernel) -> Option<f64> {
     match kernel {
         Kernel::Scale(c, inner) => linear_scale(inner).map(|scale| c * scale),
         kernel => (kernel.to_string() == "linear").then_some(1.0),

@@ -1,5 +1,9 @@
-use crate::linalg::Panel;
+use super::preconditioner::LowRankPreconditioner;
+use crate::compute::Device;
+use crate::linalg::{Panel, eigh};
+use crate::operator::Operator;
 use crate::{FitContext, Result};
+use ndarray::Array2;
 
 /// A linear map of columns `[n, m] → [n, m]`, on the device that they are on.
 type Map<'a> = &'a dyn Fn(&Panel) -> Result<Panel>;
@@ -37,9 +41,82 @@ pub fn conjugate_gradients(
     a: Map,
     precondition: Map,
     b: &Panel,
-    mut x: Panel,
+    x: Panel,
     tolerance: f64,
     limit: usize,
+    context: &FitContext,
+) -> Result<Converged> {
+    recorded(a, precondition, b, x, (tolerance, limit), None, context)
+}
+
+/// `A = K + αI`, and a preconditioner of K.
+#[derive(Clone, Copy)]
+pub(super) struct Shifted<'a> {
+    pub operator: &'a dyn Operator,
+    pub preconditioner: &'a LowRankPreconditioner,
+    pub alpha: f64,
+}
+
+impl Shifted<'_> {
+    /// `A⁻¹B` by [`conjugate_gradients`]; from the start zero, `record` gets the Krylov spaces.
+    pub fn solve(
+        &self,
+        b: &Panel,
+        start: Panel,
+        accuracy: (f64, usize),
+        record: Option<&mut Krylov>,
+        context: &FitContext,
+    ) -> Result<Converged> {
+        let shift = vec![self.alpha; b.ncols()];
+        let product = |v: &Panel| {
+            let mut y = self.operator.apply_panel(v)?;
+            y.axpy(&shift, v)?;
+            Ok(y)
+        };
+        let precondition = |v: &Panel| self.preconditioner.solve(self.alpha, v);
+        recorded(&product, &precondition, b, start, accuracy, record, context)
+    }
+}
+
+/// The Krylov spaces of the columns, as conjugate gradients pass through them: for every iteration the steps and the turns of the columns.
+#[derive(Default)]
+pub(super) struct Krylov {
+    steps: Vec<Vec<f64>>,
+    turns: Vec<Vec<f64>>,
+}
+
+impl Krylov {
+    /// `e₁ᵀ f(T) e₁` of a column with T the matrix of its Krylov space (Lanczos): Gauss quadrature of `vᵀf(B)v/vᵀv` with
+    /// `B = M^{1/2}AM^{1/2}`, M the preconditioning map, and `v = M^{1/2}b`. With steps a and turns b,
+    /// `T_jj = 1/a_j + b_{j−1}/a_{j−1}` and `T_{j,j+1} = √b_j/a_j`. Zero for an empty space.
+    pub fn quadrature(&self, column: usize, f: impl Fn(f64) -> f64) -> Result<f64> {
+        let of = |rows: &[Vec<f64>]| rows.iter().map(|row| row[column]).collect::<Vec<f64>>();
+        let (steps, turns) = (of(&self.steps), of(&self.turns));
+        // A column that is solved has no more steps.
+        let size = steps.iter().take_while(|step| **step > 0.0).count();
+        if size == 0 {
+            return Ok(0.0);
+        }
+        let mut t = Array2::zeros((size, size));
+        for j in 0..size {
+            t[[j, j]] = 1.0 / steps[j] + if j > 0 { turns[j - 1] / steps[j - 1] } else { 0.0 };
+            if j + 1 < size {
+                t[[j + 1, j]] = turns[j].sqrt() / steps[j];
+            }
+        }
+        let (θ, q) = eigh(Device::Cpu, t.view())?;
+        Ok(θ.iter().zip(q.row(0)).map(|(θ, q)| q * q * f(*θ)).sum())
+    }
+}
+
+/// [`conjugate_gradients`] that record what they do before the first restart.
+fn recorded(
+    a: Map,
+    precondition: Map,
+    b: &Panel,
+    mut x: Panel,
+    (tolerance, limit): (f64, usize),
+    mut record: Option<&mut Krylov>,
     context: &FitContext,
 ) -> Result<Converged> {
     let goal = b.norms()?.mapv(|b| tolerance * b);
@@ -84,9 +161,14 @@ pub fn conjugate_gradients(
             let next = r.dots(&z)?;
             let turn = |(rz, next): (&f64, &f64)| if *rz > 0.0 { next / rz } else { 0.0 };
             // p ← z + p (r·z)/(r·z before)
-            p.scale(&rz.iter().zip(&next).map(turn).collect::<Vec<f64>>())?;
+            let turns: Vec<f64> = rz.iter().zip(&next).map(turn).collect();
+            p.scale(&turns)?;
             p.axpy(&vec![1.0; b.ncols()], &z)?;
             rz = next;
+            if let Some(krylov) = &mut record {
+                krylov.steps.push(steps);
+                krylov.turns.push(turns);
+            }
             now = worst(&r)?;
             if now < least.0 {
                 least = (now, x.try_clone()?);
@@ -96,6 +178,7 @@ pub fn conjugate_gradients(
             context.progress.iteration("conjugate gradients", iterations, limit, now, &note);
         }
         x = least.1;
+        record = None;
     }
 }
 
@@ -112,10 +195,8 @@ pub(super) fn excess(r: f64, goal: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compute::Device;
     use crate::linalg::Cholesky;
     use crate::rng::Rng;
-    use ndarray::Array2;
 
     fn system(n: usize, seed: u64) -> (Array2<f64>, Array2<f64>) {
         let mut rng = Rng::new(seed);
@@ -143,6 +224,25 @@ mod tests {
         let norms = |a: Array2<f64>| Panel::from(a).norms().unwrap();
         let r = norms(&b - &a.dot(&x)) / norms(b).mapv(|b| b.max(1e-300));
         assert!((r.fold(0.0f64, |m, r| m.max(*r)) - found.residual).abs() < 1e-14);
+    }
+
+    /// Once the Krylov space is whole, Gauss quadrature is exact: `bᵀ f(A) b/bᵀb` by eigenvalues.
+    #[test]
+    fn quadrature_in_the_krylov_space_is_the_function_of_the_matrix() {
+        let (a, b) = system(12, 5);
+        let (product, start) = (|v: &Panel| v.through_host(|v| Ok(a.dot(&v))), Panel::from(Array2::zeros(b.dim())));
+        let mut krylov = Krylov::default();
+        let context = FitContext::default();
+        recorded(&product, &Panel::try_clone, &b.clone().into(), start, (1e-13, 40), Some(&mut krylov), &context)
+            .unwrap();
+        let (λ, u) = eigh(Device::Cpu, a.view()).unwrap();
+        for column in 0..3 {
+            let b = b.column(column);
+            let share = u.t().dot(&b).mapv(|v| v * v / b.dot(&b));
+            let want: f64 = share.iter().zip(&λ).map(|(share, λ)| share * λ.ln()).sum();
+            let found = krylov.quadrature(column, f64::ln).unwrap();
+            assert!((found - want).abs() < 1e-9, "{found} {want}");
+        }
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Gaussian-process regression on features: time linear in the number of points.
 
+use super::automatic::linear_scale;
 use super::feature_map::{FeatureFunctions, FeatureMap, Map};
-use super::gaussian_process::{moments, notes, positive, scaled};
+use super::gaussian_process::{moments, notes, numbers, positive, scaled};
 use super::lbfgs::minimise;
 use super::ridge_head::BLOCK;
 use super::targets::Encoding;
@@ -14,15 +15,15 @@ use crate::linalg::{eigh, matmul};
 use crate::operator::Precision;
 use crate::rng::Rng;
 use crate::spectrum::{Landmarks, Origin, Sampling, add_gram};
-use crate::{Error, FitContext, Result, fail_if};
+use crate::{Error, FitContext, Result};
 use ndarray::{Array1, Array2, ArrayView2, Axis, concatenate, s};
 use std::f64::consts::TAU;
 use std::time::Instant;
 
 /// Rows that are predicted from all the others, at most.
-const MOST_LEFT_OUT: usize = 2000;
+pub(super) const MOST_LEFT_OUT: usize = 2000;
 /// The least noise, as a share of the variance of the targets.
-const LEAST_NOISE: f64 = 1e-8;
+pub(super) const LEAST_NOISE: f64 = 1e-8;
 
 /// Features that stand for the kernel of a [`FeatureProcess`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,11 +34,14 @@ pub enum ProcessFeatures {
     Random(usize),
     /// So many leading eigenfunctions.
     Eigenfunctions(usize),
+    /// The columns of the points themselves, for the kernel `linear`: no approximation. With the values of S sampled functions as columns, the
+    /// kernel is that of the functions, `FᵀF/S`.
+    Columns,
 }
 
 impl ProcessFeatures {
-    fn of(self, kernel: Kernel, n: usize) -> FeatureMap {
-        match self {
+    fn of(self, kernel: Kernel, n: usize) -> Result<FeatureMap> {
+        Ok(match self {
             ProcessFeatures::Landmarks(m) => {
                 FeatureMap::Nystrom { kernel, landmarks: m.min(n), choice: Landmarks::KMeansPlusPlus }
             }
@@ -45,7 +49,13 @@ impl ProcessFeatures {
                 FeatureMap::Random { kernel, features, sampling: Sampling::Orthogonal }
             }
             ProcessFeatures::Eigenfunctions(pairs) => FeatureMap::Eigenfunctions { kernel, pairs: pairs.min(n) },
-        }
+            ProcessFeatures::Columns => {
+                let scale = linear_scale(&kernel).ok_or_else(|| {
+                    Error::input(format!("columns are the features of the kernel linear, not of {kernel}"))
+                })?;
+                FeatureMap::Linear { scale }
+            }
+        })
     }
 }
 
@@ -119,16 +129,13 @@ impl Fit for FeatureProcess {
         let start = Instant::now();
         check_points(x)?;
         let context = &FitContext { precision: Precision::F64, ..*context };
-        let Target::Values(values) = y else {
-            return Err(Error::input("the target holds classes; a Gaussian process on features predicts numbers"));
-        };
-        fail_if!(values.len() != x.nrows(), "there are {} points but {} targets", x.nrows(), values.len());
+        let values = numbers(y, x.nrows(), "use logistic regression on features")?;
         let (mean, variance) = moments(values)?;
         let found = self.tuning.best(&self.kernel, x, y, context)?;
         // A request to end early was about the search; the posterior is computed.
         let interrupted = context.keeps_best().cut_short();
         let kernel = scaled(found.kernel.clone(), variance);
-        let map_of_kernel = self.features.of(kernel.clone(), x.nrows());
+        let map_of_kernel = self.features.of(kernel.clone(), x.nrows())?;
         let map = map_of_kernel.prepare(x, context)?;
         let y: Array1<f64> = values.iter().map(|y| y - mean).collect();
         let data = Data { map: &map, x, y: &y, kernel: &kernel, context };

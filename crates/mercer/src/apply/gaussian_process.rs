@@ -54,6 +54,12 @@ impl GaussianProcess {
     pub fn new(kernel: Expression) -> Self {
         GaussianProcess { kernel, tuning: Tuning { criterion: Criterion::Likelihood, ..Tuning::default() } }
     }
+
+    /// Bytes that the posterior of n points takes: K, its factor and a workspace.
+    #[doc(hidden)]
+    pub fn memory(n: usize) -> u64 {
+        3 * 8 * (n as u64).pow(2)
+    }
 }
 
 /// The posterior, ready to predict. Example: [`GaussianProcess`].
@@ -112,17 +118,12 @@ impl Fit for GaussianProcess {
         let start = Instant::now();
         check_points(x)?;
         let context = &FitContext { precision: Precision::F64, ..*context };
-        let Target::Values(values) = y else {
-            return Err(Error::input("the target holds classes; use the Gaussian process for classes"));
-        };
         let n = x.nrows();
-        fail_if!(values.len() != n, "there are {n} points but {} targets", values.len());
-        // K, its factor and the workspace of the search.
-        let needed = 3 * 8 * (n as u64).pow(2);
+        let values = numbers(y, n, "use the Gaussian process for classes")?;
         context.budget.require(
             format!("the exact posterior of {n} points"),
-            needed,
-            "use fewer points, or ridge regression",
+            GaussianProcess::memory(n),
+            "use fewer points, conjugate gradients, or features",
         )?;
         let (mean, variance) = moments(values)?;
         let found = self.tuning.best(&self.kernel, x, y, context)?;
@@ -147,6 +148,17 @@ impl Fit for GaussianProcess {
             factor: OnceLock::from(factor),
         })
     }
+}
+
+/// The targets of n points, which must be numbers.
+pub(super) fn numbers<'y>(y: &'y Target, n: usize, otherwise: &str) -> Result<&'y [f64]> {
+    let Target::Values(values) = y else {
+        return Err(Error::input(format!(
+            "the target holds classes, and this Gaussian process predicts numbers; {otherwise}"
+        )));
+    };
+    fail_if!(values.len() != n, "there are {n} points but {} targets", values.len());
+    Ok(values)
 }
 
 /// Mean and variance of the targets.

@@ -11,6 +11,9 @@
 //! | [`FeatureLogistic`] | multinomial logistic regression on the same features |
 //! | [`Logistic`] | multinomial logistic regression on given columns, such as the values of eigenfunctions |
 //! | [`GaussianProcess`] | regression with standard deviations; hyper-parameters by the marginal likelihood |
+//! | [`FeatureProcess`] | the same on few features, for any number of points |
+//! | [`IterativeProcess`] | the same by conjugate gradients on all points, for many of them |
+//! | [`GaussianProcessClassifier`] | classes with probabilities, by Laplace's approximation |
 //! | [`SpectralRidge`] | ridge regression on the eigenfunctions of a [`Spectrum`](crate::spectrum::Spectrum) |
 //! | [`filter`] | ridge regression seen as a low-pass filter; how fast a spectrum falls |
 //!
@@ -48,6 +51,7 @@ pub mod filter;
 mod gaussian_process;
 mod gaussian_process_classifier;
 mod interval_report;
+mod iterative_process;
 mod kernel_pca;
 mod laplacian_eigenmaps;
 mod lbfgs;
@@ -70,6 +74,7 @@ mod slow_pairs;
 mod softmax_laplace;
 mod solver;
 mod spectral_ridge;
+mod stochastic_likelihood;
 mod targets;
 mod traits;
 mod tuning;
@@ -90,6 +95,7 @@ pub use gaussian_process_classifier::{FittedGaussianProcessClassifier, GaussianP
 pub use interval_report::IntervalReport;
 #[doc(hidden)]
 pub use interval_report::interval_factor;
+pub use iterative_process::{FittedIterativeProcess, IterativeProcess};
 pub use kernel_pca::{FittedKernelPca, KernelPca};
 pub use laplacian_eigenmaps::{Affinity, LaplacianEigenmaps};
 pub use logistic::{FittedLogistic, Logistic};

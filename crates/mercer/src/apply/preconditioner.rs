@@ -43,11 +43,50 @@ impl LowRankPreconditioner {
     /// `α (UΣUᵀ + αI)⁻¹ V = V − U Σ(Σ + α)⁻¹ UᵀV` for `V` `[n, m]`, on the device of the preconditioner. The factor α stays:
     /// it may be small, and it does not change conjugate gradients.
     pub fn solve(&self, alpha: f64, v: &Panel) -> Result<Panel> {
-        let share = self.sigma.mapv(|s| s / (s + alpha)).insert_axis(Axis(1));
-        let inside = self.u.t_matmul(v)? * share;
-        let mut out = v.try_clone()?;
-        out.add_product(-1.0, &self.u, inside.view())?;
-        Ok(out)
+        self.changed(v.try_clone()?, v, |s| -s / (s + alpha))
+    }
+
+    /// `(UΣUᵀ + αI)^{1/2} V = √α V + U(√(Σ + α) − √α)UᵀV` for `V` `[n, m]`.
+    pub(super) fn root(&self, alpha: f64, v: &Panel) -> Result<Panel> {
+        let mut outside = v.try_clone()?;
+        outside.scale(&vec![alpha.sqrt(); v.ncols()])?;
+        // √(s + α) − √α without cancellation
+        self.changed(outside, v, |s| s / ((s + alpha).sqrt() + alpha.sqrt()))
+    }
+
+    /// `V' + U change(Σ) UᵀV` for `V'` and `V` `[n, m]`.
+    fn changed(&self, mut outside: Panel, v: &Panel, change: impl Fn(f64) -> f64) -> Result<Panel> {
+        let inside = self.u.t_matmul(v)? * self.sigma.mapv(change).insert_axis(Axis(1));
+        outside.add_product(1.0, &self.u, inside.view())?;
+        Ok(outside)
+    }
+
+    /// U `[n, r]`
+    pub(super) fn basis(&self) -> &Panel {
+        &self.u
+    }
+
+    /// `log|UΣUᵀ + αI| = Σ_j log(σ_j + α) + (n − r) log α`
+    pub(super) fn log_determinant(&self, alpha: f64) -> f64 {
+        self.sigma.mapv(|s| (s + alpha).ln()).sum() + self.outside() * alpha.ln()
+    }
+
+    /// `tr (UΣUᵀ + αI)⁻¹`
+    pub(super) fn inverse_trace(&self, alpha: f64) -> f64 {
+        self.sigma.mapv(|s| 1.0 / (s + alpha)).sum() + self.outside() / alpha
+    }
+
+    /// The diagonal `[n]` of `(UΣUᵀ + δI + αI)⁻¹`, with the trace of K.
+    pub(super) fn inverse_diagonal(&self, alpha: f64) -> Result<Array1<f64>> {
+        let outside = 1.0 / (self.rest + alpha);
+        let inside = self.sigma.mapv(|s| 1.0 / (s + self.rest + alpha) - outside);
+        Ok(self.u.to_host()?.map_axis(Axis(1), |row| row.iter().zip(&inside).map(|(u, s)| u * u * s).sum::<f64>())
+            + outside)
+    }
+
+    /// `n − r`
+    fn outside(&self) -> f64 {
+        (self.u.nrows() - self.sigma.len()) as f64
     }
 }
 
@@ -123,6 +162,23 @@ mod tests {
         let shifted = &k + &(0.1 * Array2::<f64>::eye(120));
         let back = p.solve(0.1, &shifted.dot(&v).into()).unwrap().into_host().unwrap() / 0.1;
         assert!((back - v).iter().all(|d| d.abs() < 1e-8));
+    }
+
+    /// The functions of `P = UΣUᵀ + αI` from the matrix written out.
+    #[test]
+    fn functions_of_the_matrix_are_those_of_its_eigenvalues() {
+        let p = preconditioner(&DenseOperator::new(matrix("laplacian(1)", &points(50, 2))), 15, 0);
+        let (u, alpha) = (p.u.to_host().unwrap(), 0.3);
+        let dense = (&u * &p.sigma).dot(&u.t()) + Array2::<f64>::eye(50) * alpha;
+        let (λ, _) = eigh(Device::Cpu, dense.view()).unwrap();
+        assert!((p.log_determinant(alpha) - λ.iter().map(|λ| λ.ln()).sum::<f64>()).abs() < 1e-9);
+        assert!((p.inverse_trace(alpha) - λ.iter().map(|λ| 1.0 / λ).sum::<f64>()).abs() < 1e-9);
+        let v = points(50, 3);
+        let twice = p.root(alpha, &p.root(alpha, &v.clone().into()).unwrap()).unwrap().into_host().unwrap();
+        assert!((twice - dense.dot(&v)).iter().all(|d| d.abs() < 1e-9));
+        let with_rest = &dense + &(Array2::<f64>::eye(50) * p.rest);
+        let inverse = Cholesky::new(Device::Cpu, with_rest.view()).unwrap().inverse().unwrap();
+        assert!((p.inverse_diagonal(alpha).unwrap() - inverse.diag()).iter().all(|d| d.abs() < 1e-9));
     }
 
     #[test]

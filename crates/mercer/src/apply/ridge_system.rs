@@ -6,7 +6,7 @@
 use super::alpha::{
     LeaveOneOut, best, cross_validate, cross_validate_paths, filtered_inverse, grid, risen_twice, squared_error,
 };
-use super::conjugate_gradients::{Converged, conjugate_gradients};
+use super::conjugate_gradients::{Converged, Shifted};
 use super::preconditioner::LowRankPreconditioner;
 use super::refinement::solve_positive_definite;
 use super::{Alpha, Tried};
@@ -264,17 +264,10 @@ impl System<'_> {
         start: Array2<f64>,
         iteration: &Iteration,
     ) -> Result<Converged> {
-        let shift = vec![alpha; self.y.ncols()];
-        let shifted = |v: &Panel| {
-            let mut y = operator.apply_panel(v)?;
-            y.axpy(&shift, v)?;
-            Ok(y)
-        };
-        let precondition = |v: &Panel| preconditioner.solve(alpha, v);
         let Iteration { tolerance, limit, .. } = *iteration;
         let (y, start) =
             (Panel::from_host(self.context.device, self.y.to_owned())?, Panel::from_host(self.context.device, start)?);
-        conjugate_gradients(&shifted, &precondition, &y, start, tolerance, limit, self.context)
+        Shifted { operator, preconditioner, alpha }.solve(&y, start, (tolerance, limit), None, self.context)
     }
 
     /// The error on the rows `out` when the rows `rest` are fitted, from large α to small, each solution the start of the

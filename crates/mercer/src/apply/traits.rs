@@ -2,8 +2,8 @@
 
 use super::{
     FittedEigenmaps, FittedFeatureLogistic, FittedFeatureProcess, FittedFeatureRidge, FittedGaussianProcess,
-    FittedGaussianProcessClassifier, FittedKernelPca, FittedLogistic, FittedNadarayaWatson, FittedRidge,
-    FittedSpectralRidge,
+    FittedGaussianProcessClassifier, FittedIterativeProcess, FittedKernelPca, FittedLogistic, FittedNadarayaWatson,
+    FittedRidge, FittedSpectralRidge,
 };
 use crate::compute::Device;
 use crate::data::{Schema, Target};
@@ -279,6 +279,7 @@ impl Fitted {
             FittedGaussianProcessClassifier::KIND => {
                 Fitted::Predict(Box::new(FittedGaussianProcessClassifier::unpack(bundle, device)?))
             }
+            FittedIterativeProcess::KIND => Fitted::Predict(Box::new(FittedIterativeProcess::unpack(bundle, device)?)),
             FittedFeatureLogistic::KIND => Fitted::Predict(Box::new(FittedFeatureLogistic::unpack(bundle, device)?)),
             FittedFeatureProcess::KIND => Fitted::Predict(Box::new(FittedFeatureProcess::unpack(bundle, device)?)),
             FittedFeatureRidge::KIND => Fitted::Predict(Box::new(FittedFeatureRidge::unpack(bundle, device)?)),

@@ -1,0 +1,317 @@
+//! Gaussian-process regression by conjugate gradients: all points, and no kernel matrix.
+
+use super::feature_process::{LEAST_NOISE, MOST_LEFT_OUT};
+use super::gaussian_process::{moments, notes, numbers, positive, scaled};
+use super::preconditioner::LowRankPreconditioner;
+use super::reference::{Reference, check_new};
+use super::stochastic_likelihood::{Solution, StochasticLikelihood};
+use super::traits::{fields, not_kept, saved};
+use super::{Criterion, Fit, Predict, SearchEnd, Tuning, check_points};
+use crate::data::Target;
+use crate::kernel::{Expression, Kernel};
+use crate::linalg::eigh;
+use crate::operator::{Operator, Precision, cross_apply};
+use crate::rng::Rng;
+use crate::spectrum::Origin;
+use crate::{FitContext, KeepsBest, Result};
+use ndarray::{Array1, Array2, ArrayView2, Axis, s};
+use std::time::Instant;
+
+/// Columns that are multiplied by K at once: more would take more memory, fewer more kernel values.
+const COLUMNS: usize = 64;
+
+/// Rows whose variances are predicted at once.
+const ROWS: usize = 2048;
+
+/// Fitted rows at which the bound of the variance is compared with the exact one.
+const COMPARED: usize = 1000;
+
+/// An excess of the deviations that deserves a note.
+const NOTED: f64 = 0.01;
+
+/// Gaussian-process regression on all points by preconditioned conjugate gradients: products with the kernel matrix alone, which need not be
+/// stored. Time grows like n², memory like n times the rank of the preconditioner.
+///
+/// Lengthscales are those of the largest marginal likelihood on some rows ([`Tuning`]). The amplitude c and the noise σ² are found again on
+/// all rows, along stochastic gradients of their likelihood that are exact in expectation; its logarithm, by stochastic Lanczos quadrature, comes with
+/// a standard error. The mean is that of the exact posterior, to the residual of conjugate gradients.
+///
+/// With U the r directions of the preconditioner and `A = K + σ²I`, the variance is
+///
+/// `κ(x,x) − κ(x,X)U(UᵀAU)⁻¹Uᵀκ(X,x)`,
+///
+/// which is never below the exact one: `U(UᵀAU)⁻¹Uᵀ ≤ A⁻¹` for every U. [`FittedIterativeProcess::excess`] says how far it is above.
+///
+/// ```
+/// use mercer::apply::{Fit, IterativeProcess, Predict};
+/// use mercer::{FitContext, data::Target, kernel::Expression};
+/// let x = ndarray::Array2::from_shape_fn((600, 1), |(i, _)| i as f64 / 100.0);
+/// let y = Target::Values(x.iter().enumerate().map(|(i, x)| x.sin() + 0.1 * ((i * 37 % 11) as f64 / 5.0 - 1.0)).collect());
+/// let mut process = IterativeProcess::new(Expression::parse("rbf(lengthscale=auto)")?);
+/// process.tuning.rows = 100;
+/// let fitted = process.fit(x.view(), &y, &FitContext::default())?;
+/// let new = ndarray::array![[2.22], [30.0]];
+/// assert!((fitted.scores(new.view())?[[0, 0]] - 2.22f64.sin()).abs() < 0.05);
+/// let deviations = fitted.deviations(new.view())?.unwrap();
+/// assert!((deviations[0] - 0.06).abs() < 0.01 && deviations[1] > 0.3); // the noise alone, and far from the points
+/// # Ok::<(), mercer::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct IterativeProcess {
+    /// κ, with numbers, `median`, `auto` or `ard` for its lengthscales.
+    pub kernel: Expression,
+    /// Rank of the preconditioner; none chooses `4√n`, 500 at least, or what the memory has room for.
+    pub rank: Option<usize>,
+    /// How hyper-parameters are found.
+    pub tuning: Tuning,
+}
+
+impl IterativeProcess {
+    /// With lengthscales by the marginal likelihood, from three starts and 2000 rows at most.
+    pub fn new(kernel: Expression) -> Self {
+        let tuning = Tuning { criterion: Criterion::Likelihood, ..Tuning::default() };
+        IterativeProcess { kernel, rank: None, tuning }
+    }
+
+    /// The rank for n points, and the bytes that it takes beside K.
+    fn sized(&self, n: usize, context: &FitContext) -> Result<(usize, u64)> {
+        // Two factors [n, rank], and the parts of a product with K, of which every thread has some.
+        let bytes = |rank: usize| 8 * n as u64 * (2 * rank as u64 + 12 * COLUMNS as u64);
+        let mut rank = self.rank.unwrap_or((4 * n.isqrt()).max(500)).min(n);
+        while self.rank.is_none() && rank > 64 && !context.budget.allows(bytes(rank)) {
+            rank /= 2;
+        }
+        context.budget.require(
+            format!("conjugate gradients on {n} points with a preconditioner of rank {rank}"),
+            bytes(rank),
+            "use a smaller rank, or fewer points",
+        )?;
+        Ok((rank, bytes(rank)))
+    }
+}
+
+/// The posterior, ready to predict. Example: [`IterativeProcess`].
+pub struct FittedIterativeProcess {
+    /// σ²
+    pub noise: f64,
+    /// `log p(y)` of the fitted points.
+    pub likelihood: f64,
+    /// Its standard error, from the probes of the determinant.
+    pub likelihood_error: f64,
+    /// How the search for hyper-parameters ended.
+    pub search: SearchEnd,
+    /// Rank of the preconditioner.
+    pub rank: usize,
+    /// Products with K that the last solution took.
+    pub iterations: usize,
+    /// Its relative residual.
+    pub residual: f64,
+    /// How far deviations of targets are above the exact ones, in root mean square over fitted points: 0.02 is 2 %.
+    pub excess: f64,
+    /// For some fitted rows: the row, and the mean and the standard deviation of its target given all others, with the diagonal of `A⁻¹` that
+    /// the preconditioner implies. A file does not keep them.
+    pub left_out: Vec<(usize, [f64; 2])>,
+    /// What it was fitted on.
+    pub reference: Reference,
+    kernel: Kernel,
+    notes: Vec<String>,
+    /// m
+    mean: f64,
+    /// `A⁻¹(y − m)` `[n, 1]`
+    coefficients: Array2<f64>,
+    /// R `[n, r]` with `Var[f(x)|y] ≤ κ(x,x) − ‖κ(x,X)R‖²`.
+    explained: Array2<f64>,
+}
+
+impl Fit for IterativeProcess {
+    type Target = Target;
+    type Fitted = FittedIterativeProcess;
+
+    fn learn(&self, x: ArrayView2<f64>, y: &Target, context: &FitContext) -> Result<FittedIterativeProcess> {
+        let start = Instant::now();
+        check_points(x)?;
+        let n = x.nrows();
+        let values = numbers(y, n, "use the Gaussian process for classes")?;
+        let (rank, other) = self.sized(n, context)?;
+        let (mean, variance) = moments(values)?;
+        let found = self.tuning.best(&self.kernel, x, y, context)?;
+        // A request to end early was about the search.
+        let mut notes = notes(&found, context.keeps_best().cut_short());
+        let kernel = scaled(found.kernel.clone(), variance);
+        let operator = context.operator(&kernel, x, other)?;
+        let operator = operator.as_ref();
+        let preconditioner = LowRankPreconditioner::new(operator, rank, context)?;
+        let y: Array1<f64> = values.iter().map(|y| y - mean).collect();
+        let likelihood = StochasticLikelihood::new(operator, &preconditioner, &y, context)?;
+        let (alpha, cut_short) = likelihood.best(found.noise * variance, bounds(operator)?)?;
+        notes.extend(
+            cut_short.then(|| {
+                "the search for the noise on all rows was interrupted; its best value so far is used".to_owned()
+            }),
+        );
+        let solution = likelihood.solution(alpha, tolerance(context.precision))?;
+        notes.extend(context.keeps_best().cut_short().then(|| {
+            format!(
+                "conjugate gradients were interrupted after {} products at a relative residual of {:.1e}",
+                solution.iterations, solution.residual
+            )
+        }));
+        let Solution { solved, amplitude, .. } = &solution;
+        let left_out = left_out(&preconditioner, alpha, &solution, values, context)?;
+        let explained = explained(operator, &preconditioner, alpha, context)? / amplitude.sqrt();
+        let kernel = scaled(kernel, *amplitude);
+        let origin = Origin::new("conjugate-gradients", &kernel, x.dim(), context, start);
+        let mut fitted = FittedIterativeProcess {
+            noise: amplitude * alpha,
+            likelihood: solution.likelihood.value,
+            likelihood_error: solution.likelihood.error,
+            search: SearchEnd::new(&found, variance),
+            rank: explained.ncols(),
+            iterations: solution.iterations,
+            residual: solution.residual,
+            excess: 0.0,
+            left_out,
+            reference: Reference::new(origin, x, context),
+            kernel,
+            notes,
+            mean,
+            coefficients: (solved / *amplitude).insert_axis(Axis(1)),
+            explained,
+        };
+        // The mean of the exact variances is (σ²/n)(n − α tr(K + αI)⁻¹), with c taken out of A.
+        let exact = fitted.noise * (1.0 - alpha * solution.trace.value / n as f64).max(0.0);
+        fitted.measure_excess(exact, context)?;
+        Ok(fitted)
+    }
+}
+
+/// The relative residual of the mean: in single precision no less than rounding allows.
+fn tolerance(precision: Precision) -> f64 {
+    if precision == Precision::F64 { 1e-6 } else { 1e-4 }
+}
+
+/// Bounds of α for a kernel matrix; products in single precision cannot tell less from rounding.
+fn bounds(operator: &dyn Operator) -> Result<(f64, f64)> {
+    let diagonal = operator.diagonal()?.mean().unwrap_or(1.0);
+    let least = LEAST_NOISE.max(10.0 * operator.roundoff() * (operator.n() as f64).sqrt());
+    Ok((least * diagonal, 1e4 * diagonal))
+}
+
+/// `U(Uᵀ(K + αI)U)^{−1/2}` `[n, r]`, with rounding counted as noise. An interrupt leaves the first directions, those that explain the most.
+fn explained(
+    operator: &dyn Operator,
+    preconditioner: &LowRankPreconditioner,
+    alpha: f64,
+    context: &FitContext,
+) -> Result<Array2<f64>> {
+    let u = preconditioner.basis();
+    let r = u.ncols();
+    let mut gram = Array2::zeros((r, r));
+    let mut keeps: Option<KeepsBest> = None;
+    let mut done = 0;
+    while done < r && !keeps.as_ref().is_some_and(KeepsBest::cut_short) {
+        let some = done..r.min(done + COLUMNS);
+        let product = operator.apply_panel(&u.columns(some.clone())?)?;
+        gram.slice_mut(s![.., some.clone()]).assign(&u.t_matmul(&product)?);
+        done = some.end;
+        keeps.get_or_insert_with(|| context.keeps_best());
+        context.progress.step("variances", done, r, "");
+    }
+    let (λ, q) = eigh(context.device, gram.slice(s![..done, ..done]))?;
+    let alpha = alpha + operator.roundoff() * λ[0];
+    let scale: Array1<f64> = λ.iter().map(|λ| 1.0 / (λ.max(0.0) + alpha).sqrt()).collect();
+    let u = if done < r { &u.columns(0..done)? } else { u };
+    u.matmul((q * scale).view())?.into_host()
+}
+
+/// Some rows, each predicted from all others: `y_i − s_i/Q_ii` with variance `c/Q_ii`, `s = (K + αI)⁻¹y` and Q the preconditioner's `(K + αI)⁻¹`,
+/// scaled to the trace of the true one.
+fn left_out(
+    preconditioner: &LowRankPreconditioner,
+    alpha: f64,
+    solution: &Solution,
+    values: &[f64],
+    context: &FitContext,
+) -> Result<Vec<(usize, [f64; 2])>> {
+    let mut q = preconditioner.inverse_diagonal(alpha)?;
+    q *= solution.trace.value / q.sum();
+    let rows = Rng::new(context.seed).fork(0x006c_6f6f).sample(values.len(), MOST_LEFT_OUT.min(values.len()));
+    let at = |i: usize| (i, [values[i] - solution.solved[i] / q[i], (solution.amplitude / q[i]).sqrt()]);
+    Ok(rows.into_iter().map(at).collect())
+}
+
+impl FittedIterativeProcess {
+    /// The kernel with the hyper-parameters that were found.
+    pub fn kernel(&self) -> &Kernel {
+        &self.kernel
+    }
+
+    /// `Var[f(x)|y]` `[m]` at new points `x` `[m, d]`, without the noise: never negative, and not below the exact one but for rounding.
+    pub fn variance(&self, x: ArrayView2<f64>) -> Result<Array1<f64>> {
+        check_new(x, self.reference.origin.d)?;
+        let mut variance = self.kernel.diagonal(x);
+        let parts = x.axis_chunks_iter(Axis(0), ROWS).zip(variance.axis_chunks_iter_mut(Axis(0), ROWS));
+        for (x, mut variance) in parts {
+            let (points, device) = (self.reference.points(), self.reference.device);
+            let known = cross_apply(&self.kernel, x, points, self.explained.view(), Precision::F64, device)?;
+            variance -= &known.map_axis(Axis(1), |row| row.dot(&row));
+            variance.mapv_inplace(|v| v.max(0.0));
+        }
+        Ok(variance)
+    }
+
+    /// Compares the variances at fitted points with the mean of the exact ones.
+    fn measure_excess(&mut self, exact: f64, context: &FitContext) -> Result<()> {
+        let n = self.reference.origin.n;
+        let rows = Rng::new(context.seed).fork(0x6578_6365).sample(n, COMPARED.min(n));
+        let bound = self.variance(self.reference.points().select(Axis(0), &rows).view())?.mean().unwrap_or(0.0);
+        self.excess = (((bound + self.noise) / (exact + self.noise)).sqrt() - 1.0).max(0.0);
+        if self.excess > NOTED {
+            self.notes.push(format!(
+                "standard deviations are upper bounds, {:.0} % above the exact ones in root mean square; use a preconditioner of higher rank for closer \
+                 ones",
+                100.0 * self.excess
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl Predict for FittedIterativeProcess {
+    fields! { origin: Origin = reference.origin; }
+
+    fn evaluate(&self, x: ArrayView2<f64>) -> Result<Array2<f64>> {
+        Ok(self.reference.expand(&self.kernel, 1.0, x, self.coefficients.view())? + self.mean)
+    }
+
+    fn decode(&self, scores: ArrayView2<f64>) -> Target {
+        Target::Values(scores.column(0).to_vec())
+    }
+
+    fn deviations(&self, x: ArrayView2<f64>) -> Result<Option<Array1<f64>>> {
+        Ok(Some(self.variance(x)?.mapv(|v| (v + self.noise).sqrt())))
+    }
+
+    fn notes(&self) -> &[String] {
+        &self.notes
+    }
+}
+
+saved! {
+    FittedIterativeProcess, "iterative-process":
+    reference: Reference = whole(Reference::unpack);
+    noise: f64 = value("noise", positive);
+    likelihood: f64 = value("likelihood");
+    likelihood_error: f64 = value("likelihood_error");
+    search: SearchEnd = value("search");
+    rank: usize = value("rank");
+    iterations: usize = value("iterations");
+    residual: f64 = value("residual");
+    excess: f64 = value("excess");
+    left_out: Vec<(usize, [f64; 2])> = known(not_kept, ());
+    notes: Vec<String> = value("notes");
+    mean: f64 = value("mean");
+    kernel: Kernel = known(Kernel::of_model, &reference.origin.kernel, reference.origin.d);
+    coefficients: Array2<f64> = matrix("coefficients", (reference.origin.n, 1));
+    explained: Array2<f64> = matrix("explained", (reference.origin.n, rank));
+}
