@@ -1,6 +1,7 @@
 //! `mercer predict`: numbers or classes for new rows, by a fitted model.
 
 use crate::context::Context;
+use crate::function_files::FunctionFiles;
 use crate::input::Source;
 use crate::output::Output;
 use crate::score::{Score, score};
@@ -11,7 +12,7 @@ use mercer::classifier::Classifier;
 use mercer::data::{Dataset, Target};
 use mercer::model::{Content, Model};
 use mercer::{Error, Result};
-use ndarray::{Array1, Array2};
+use ndarray::{Array1, Array2, Axis, concatenate};
 use serde_json::json;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -27,11 +28,15 @@ pub struct Predict {
 
     /// New rows, with the columns that the model was fitted on; found by name where both tables name theirs. They may lack the
     /// target
-    data: String,
+    #[arg(required_unless_present = "logits")]
+    data: Option<String>,
 
     /// Predictions to write, .npy or .csv; a .csv has the score or the probability of every class too [default: print them]
     #[arg(long, short, value_name = "FILE")]
     out: Option<PathBuf>,
+
+    #[command(flatten)]
+    files: FunctionFiles,
 
     #[command(flatten)]
     source: Source,
@@ -50,14 +55,17 @@ impl Predict {
     pub fn run(self, context: &Context) -> Result<()> {
         let out = self.out.as_deref().map(Output::table).transpose()?;
         let Model { schema, content } = Model::load(&self.model, context.device)?;
-        let data = match &schema {
-            Some(schema) => self.source.open_like(&self.data, schema, context)?,
-            None => self.source.numbers(&self.data, context)?,
+        let data = match (&self.data, &schema) {
+            (None, _) => None,
+            (Some(data), Some(schema)) => Some(self.source.open_like(data, schema, context)?),
+            (Some(data), None) => Some(self.source.numbers(data, context)?),
         };
         let start = Instant::now();
+        let rows = || data.as_ref().ok_or_else(|| Error::input("the model needs new rows, not a network's functions"));
         let predictions = match content {
-            Content::Fitted(Fitted::Predict(fitted)) => Predictions::of(&*fitted, &data)?,
-            Content::Network(network) => of_network(&network, &data)?,
+            Content::Fitted(Fitted::Predict(fitted)) if self.files.given() => self.of_functions(&*fitted, context)?,
+            Content::Fitted(Fitted::Predict(fitted)) => Predictions::of(&*fitted, rows()?)?,
+            Content::Network(network) => of_network(&network, rows()?)?,
             Content::Fitted(Fitted::Transform(_)) | Content::Spectrum(_) => {
                 return Err(Error::file(&self.model, "holds functions that do not predict; use `mercer transform`"));
             }
@@ -65,22 +73,45 @@ impl Predict {
         let seconds = start.elapsed().as_secs_f64();
         if let Some(out) = &out {
             predictions.write(out, context)?;
-            let written = text::count(data.n(), "prediction");
+            let written = text::count(predictions.values.len(), "prediction");
             context.note(format_args!("wrote {}: {written} in {}", out.path().display(), text::seconds(seconds)));
         }
-        let known = predictions.score(&data);
+        let known = data.as_ref().and_then(|data| predictions.score(data));
+        let name = self.data.as_deref().unwrap_or_default();
         if let Some(score) = &known {
             let cells: Vec<String> = score.cells().iter().map(|(name, value)| format!("{name} {value}")).collect();
-            context.note(format_args!("{}: {} on {}", self.data, cells.join(", "), text::count(data.n(), "row")));
+            let rows = text::count(predictions.values.len(), "row");
+            context.note(format_args!("{name}: {} on {rows}", cells.join(", ")));
         }
         let mut object = json!({
-            "model": self.model.to_string_lossy(), "data": self.data, "n": data.n(), "predictions": predictions.shown(),
+            "model": self.model.to_string_lossy(), "data": self.data, "n": predictions.values.len(),
+            "predictions": predictions.shown(),
             "test": known, "seconds": seconds, "out": out,
         });
         if let Some(deviations) = &predictions.deviations {
             object["deviations"] = json!(deviations.to_vec());
         }
         context.result(&object, || if out.is_some() { String::new() } else { predictions.table() })
+    }
+}
+
+impl Predict {
+    /// Predictions from the outputs and functions of a network, a few rows at a time.
+    fn of_functions(&self, fitted: &dyn mercer::apply::Predict, context: &Context) -> Result<Predictions> {
+        let opened = self.files.open(&["the new rows"], context)?;
+        let network = opened[0].network()?;
+        let (mut scores, mut deviations) = (vec![], vec![]);
+        for rows in network.batches() {
+            let x = network.rows(rows)?;
+            scores.push(fitted.scores(x.view())?);
+            deviations.extend(fitted.deviations(x.view())?.into_iter().flatten());
+        }
+        let views: Vec<_> = scores.iter().map(|part| part.view()).collect();
+        let scores = concatenate(Axis(0), &views).map_err(|_| Error::input("there are no rows"))?;
+        let (values, probabilities) = (fitted.decode(scores.view()), fitted.probabilities(scores.view()));
+        let numbers = matches!(values, Target::Values(_));
+        let deviations = numbers.then(|| deviations.into());
+        Ok(Predictions { values, scores: (!numbers).then_some(scores), probabilities, deviations })
     }
 }
 
