@@ -7,9 +7,10 @@
     python3 bench/run.py entk-784-512-512-10-64   # empirical NTK and neural-tangents; creates bench/.venv-kernels
     python3 bench/run.py --kernels       # infinite networks, neural-tangents and PyTorch; creates bench/.venv-kernels
     MERCER_DATA=… python3 bench/run.py conv-1000   # half an hour: see `thousand_images`
+    python3 bench/run.py --laplace       # linearised Laplace and laplace-torch; creates bench/.venv-neural
     python3 bench/run.py --neural        # training step and PyTorch; creates bench/.venv-neural (5 GB) the first time
 
-Prints ratios and peak memory, and writes the raw numbers to bench/results/classic.json, neural.json and kernels.json; then
+Prints ratios and peak memory, and writes the raw numbers to bench/results/classic.json, neural.json, kernels.json and laplace.json; then
 `python3 bench/tables.py` writes the guide's tables anew. The peers and Mercer run alternately, so that other load on the
 machine affects all. A description says the precision and, for iterative methods, the tolerance.
 """
@@ -66,6 +67,15 @@ KERNELS = {
 }
 # job: (description, target ratio, kernels per round)
 ENTK = {"entk-784-512-512-10-64": ("empirical NTK of 784-512-512-10, N=64, 10×10 outputs, f32", 1, 30)}
+# job: (the method, the peer)
+LAPLACE = {
+    "laplace-last-layer": ("last layer in full", "laplace-torch 0.3"),
+    "laplace-last-layer-kfac": ("last layer, KFAC", "laplace-torch 0.3"),
+    "laplace-kfac": ("KFAC of all layers", "laplace-torch 0.3"),
+    "laplace-diagonal": ("diagonal of all layers", "laplace-torch 0.3"),
+    "laplace-ella": ("ELLA, 200 samples, 20 functions", "PyTorch, torch.func"),
+}
+LAPLACE_AIM = 3
 # Rows of covertype to fit and to predict, from `$MERCER_DATA/tabular/covtype.data.gz`.
 COVERTYPE = (40000, 10000)
 ARRAYS = {"x8000x64": (8000, 64), "v8000x16": (8000, 16), "x5000x50": (5000, 50), "y5000x1": (5000, 1),
@@ -78,13 +88,15 @@ def environment(folder, requirements):
     subprocess.run([folder / "bin/python", "-m", "pip", "install", "-q", "-r", HERE / requirements], check=True)
 
 
-def prepare(classic, neural, kernels, entk):
+def prepare(classic, neural, kernels, entk, laplace):
     subprocess.run(["cargo", "build", "--release", "-q", "-p", "mercer-bench"], cwd=HERE.parent, check=True)
     DATA.mkdir(exist_ok=True)
-    if neural or kernels or any(job.startswith("gp-") for job in classic):
+    if neural or kernels or laplace or any(job.startswith("gp-") for job in classic):
         environment(VENV_NEURAL, "requirements-neural.txt")
     if kernels or entk:
         environment(VENV_KERNELS, "requirements-kernels.txt")
+    if laplace and not (DATA / "laplace-x.npy").exists():
+        subprocess.run([VENV_NEURAL / "bin/python", HERE / "laplace_peers.py", "prepare", DATA, "0"], check=True)
     if not classic:
         return
     environment(VENV, "requirements.txt")
@@ -122,6 +134,7 @@ def one(side, job, repeats):
                "torch": [VENV_NEURAL / "bin/python", HERE / "neural_peers.py", job.removeprefix("neural-")],
                "neural-tangents": [VENV_KERNELS / "bin/python", HERE / "kernel_peers.py", "neural-tangents", job],
                "formula": [VENV_NEURAL / "bin/python", HERE / "kernel_peers.py", "torch", job],
+               "laplace": [VENV_NEURAL / "bin/python", HERE / "laplace_peers.py", job, DATA],
                "entk": [VENV_KERNELS / "bin/python", HERE / "entk_peers.py", job.removeprefix("entk-")],
                "mercer": [HERE.parent / "target/release/mercer-bench", job, DATA]}[side]
     threads = {name: "2" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
@@ -190,6 +203,30 @@ def report_entk(jobs, rounds):
         print(f"{what:60} {1e3 * median['entk']:>8.1f} {1e3 * median['mercer']:>9.1f} "
               f"{results[job]['ratio']:>5.1f}× {aim:>4}  {contraction:>9.2f} s {results[job]['ratio_to_contraction']:>5.0f}×",
               flush=True)
+    return results
+
+
+def report_laplace(jobs, rounds):
+    """Runs laplace-torch and Mercer alternately on the same rows and weights, with one warm-up and three timed repeats each. Takes the
+    median of all fits and of all predictions; both must have the same NLL."""
+    print(f"{'method':32} {'peer fit':>9} {'mercer':>8} {'ratio':>6}  {'predict':>8} {'mercer':>8} {'ratio':>6} {'aim':>4}  {'NLL':>7} {'mercer':>7}")
+    results = {}
+    for job in jobs:
+        runs = {"laplace": [], "mercer": []}
+        for _ in range(rounds):
+            for side, all_runs in runs.items():
+                all_runs.append(one(side, job, 3))
+        result = {side: {**r[-1], **{part: [s for run in r for s in run[part]] for part in ("fit", "predict")},
+                         "peak_bytes": max(run["peak_bytes"] for run in r)} for side, r in runs.items()}
+        median = {(side, part): statistics.median(result[side][part]) for side in result for part in ("fit", "predict")}
+        results[job] = {**result, **{f"{part}_ratio": median["laplace", part] / median["mercer", part] for part in ("fit", "predict")}}
+        ms = lambda side, part: f"{1e3 * median[side, part]:.1f} ms"
+        print(f"{LAPLACE[job][0]:32} {ms('laplace', 'fit'):>9} {ms('mercer', 'fit'):>8} {results[job]['fit_ratio']:>5.1f}×  "
+              f"{ms('laplace', 'predict'):>8} {ms('mercer', 'predict'):>8} {results[job]['predict_ratio']:>5.1f}× {LAPLACE_AIM:>4}  "
+              f"{result['laplace']['nll']:>7.4f} {result['mercer']['nll']:>7.4f}", flush=True)
+        # ELLA draws its samples at random.
+        within = 0.02 if job == "laplace-ella" else 1e-3
+        assert abs(result["laplace"]["nll"] - result["mercer"]["nll"]) < within, f"{job}: the NLL differ"
     return results
 
 
@@ -290,17 +327,19 @@ def store(name, facts, results, is_partial):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("jobs", nargs="*", choices=[[], *JOBS, *NEURAL, *KERNELS, *ENTK], help="default: the classic ones")
+    parser.add_argument("jobs", nargs="*", choices=[[], *JOBS, *NEURAL, *KERNELS, *ENTK, *LAPLACE], help="default: the classic ones")
     parser.add_argument("--neural", action="store_true", help="the neural jobs, beside PyTorch")
     parser.add_argument("--kernels", action="store_true", help="infinite networks, beside neural-tangents and PyTorch")
+    parser.add_argument("--laplace", action="store_true", help="linearised Laplace, beside laplace-torch")
     parser.add_argument("--repeats", type=int, default=3, help="rounds of each job (default 3)")
     options = parser.parse_args()
     classic = [job for job in options.jobs if job in JOBS] or (
-        [] if options.jobs or options.neural or options.kernels else list(JOBS))
+        [] if options.jobs or options.neural or options.kernels or options.laplace else list(JOBS))
     neural = [job for job in options.jobs if job in NEURAL] or (list(NEURAL) if options.neural else [])
     entk = [job for job in options.jobs if job in ENTK]
+    laplace = [job for job in options.jobs if job in LAPLACE] or (list(LAPLACE) if options.laplace else [])
     kernels = [job for job in options.jobs if job in KERNELS] or ([job for job in KERNELS if KERNELS[job][1]] if options.kernels else [])
-    prepare(classic, neural, kernels, entk)
+    prepare(classic, neural, kernels, entk, laplace)
     load = os.getloadavg()[0]
     peaks = {p: one("mercer", f"gemm-{p}", 5) for p in ("f32", "f64")}
     peak = {p: r["flop"] / min(r["seconds"]) / 1e9 for p, r in peaks.items()}
@@ -313,6 +352,8 @@ def main():
         store("neural.json", facts, report_neural(neural, options.repeats), bool(options.jobs))
     if kernels:
         store("kernels.json", facts, report_kernels(kernels, options.repeats), bool(options.jobs))
+    if laplace:
+        store("laplace.json", facts, report_laplace(laplace, options.repeats), bool(options.jobs))
     if entk:
         store("entk.json", facts, report_entk(entk, options.repeats), bool(options.jobs))
 

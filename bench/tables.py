@@ -6,7 +6,7 @@ import pathlib
 import statistics
 import sys
 
-from run import ENTK, JOBS, KERNELS, NEURAL
+from run import ENTK, JOBS, KERNELS, LAPLACE, NEURAL
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE / "gpu"))
@@ -67,7 +67,7 @@ def scored(side):
 
 
 def cpu_rows():
-    classic, neural, kernels, entk = map(results, ("classic", "neural", "kernels", "entk"))
+    classic, neural, kernels, entk, laplace = map(results, ("classic", "neural", "kernels", "entk", "laplace"))
     for job, (what, peer, _) in JOBS.items():
         if job not in classic:
             continue
@@ -97,6 +97,12 @@ def cpu_rows():
             yield row(what, "neural-tangents 0.6.5, structured derivatives", theirs, ours)
             contraction = entk[job]["ratio_to_contraction"] * seconds(ours)
             yield row(what, "neural-tangents 0.6.5, Jacobian contraction", theirs, ours, peer_seconds=contraction)
+    for job, (what, peer) in LAPLACE.items():
+        for part, task in (("fit", "fit to 2000 rows"), ("predict", "prediction of 500 rows")):
+            if job in laplace:
+                theirs, ours = ({**laplace[job][side], "seconds": laplace[job][side][part]} for side in ("laplace", "mercer"))
+                notes = tuple(f"; NLL {side['nll']:.4f}" if part == "predict" else "" for side in (theirs, ours))
+                yield row(f"linearised Laplace of 64-64-64-10, {what}: {task}", peer, theirs, ours, notes)
 
 
 def gpu_rows():

@@ -21,6 +21,7 @@ use std::time::Instant;
 mod entk;
 mod gpu;
 mod kernels;
+mod laplace;
 mod neural;
 
 type Failure = Box<dyn std::error::Error>;
@@ -69,6 +70,9 @@ impl Bench {
                 top_k("ntk(depth=3, act=relu, w_var=2)", images.rows().slice(0..50_000).to_f64().view(), 0, 1)
             }
             other if other.starts_with("gpu-") => gpu::run(&other[4..], self.repeats),
+            other if other.starts_with("laplace-") => {
+                laplace::measure(&other[8..], self.repeats, |name| self.array(name))
+            }
             other => match (other.strip_prefix("neural-"), other.strip_prefix("entk-")) {
                 (Some(size), _) => neural::training_step(size, self.repeats),
                 (_, Some(size)) => entk::exact(size, self.repeats),

@@ -1,26 +1,41 @@
-//! Measures of predictions with their uncertainty: tables, objects and the page of `mercer laplace`.
+//! Measures of predictions with their uncertainty, as `mercer laplace` shows them: tables and objects.
 
-use crate::page as parts;
+use crate::posterior::entropies_of;
 use crate::text;
 use mercer::Result;
-use mercer::apply::{IntervalReport, Predict};
-use mercer::classifier::{Cases, Detection, Estimate, Labelled, Measure};
-use mercer::laplace::FittedLaplace;
-use mercer_figure::report::{Report, Table};
-use mercer_figure::{Grid, Plot};
-use ndarray::{ArrayView2, Axis};
+use mercer::apply::softmax_rows;
+use mercer::classifier::{Cases, Detection, Estimate, Labelled, Measure, NumberCases, NumberMeasure};
+use mercer_figure::report::Table;
+use ndarray::{Array1, Array2};
 use serde_json::{Value, json};
-use std::time::Instant;
 
 /// Level of the intervals of numbers.
-const LEVEL: f64 = 0.95;
+pub const LEVEL: f64 = 0.95;
+
+/// What a method says of rows: scores of classes or numbers `[n, ·]`, and deviations `[n]` of numbers.
+pub struct Answers {
+    pub scores: Array2<f64>,
+    pub deviations: Option<Array1<f64>>,
+}
+
+impl Answers {
+    /// `−Σ_c p_c log p_c` `[n]`
+    fn entropies(&self) -> Vec<f64> {
+        entropies_of(softmax_rows(self.scores.clone()).view())
+    }
+}
+
+/// A fitted method: its name, what else is known of it, its classes (none of a number), and the seconds of fit and prediction.
+pub struct About {
+    pub name: &'static str,
+    pub object: Value,
+    pub classes: Vec<String>,
+    pub seconds: [f64; 2],
+}
 
 /// What a method's predictions are worth.
 pub struct Judged {
-    name: &'static str,
-    fitted: Value,
-    fit_seconds: f64,
-    predict_seconds: f64,
+    about: About,
     pub validation_nll: f64,
     test: Quality,
     /// Entropies of the probabilities of test rows, and of rows of another distribution.
@@ -29,80 +44,125 @@ pub struct Judged {
 
 enum Quality {
     Classes(Cases),
-    Numbers(IntervalReport),
+    Numbers(NumberCases),
 }
 
-impl Judged {
-    /// Of a fitted method on the rows of `test`; its loss on those of `validation`; how it tells the rows `ood` `[m, d]` from `test`.
-    pub fn new(
-        fitted: &FittedLaplace,
-        fit_seconds: f64,
-        validation: &Labelled,
-        test: &Labelled,
-        ood: Option<ArrayView2<f64>>,
-    ) -> Result<Judged> {
-        let quality = |data: &Labelled| match fitted.network.number {
-            None => {
-                let labels = data.labels_for(&fitted.network.classes)?;
-                Ok(Quality::Classes(Cases::of(fitted.scores(data.x.view())?.view(), &labels)))
-            }
-            Some(_) => {
-                let (mean, deviations) = (fitted.scores(data.x.view())?, fitted.deviations(data.x.view())?);
-                let deviations = deviations.expect("numbers have deviations").to_vec();
-                IntervalReport::new(&data.numbers, &mean.column(0).to_vec(), &deviations, LEVEL).map(Quality::Numbers)
-            }
+impl Quality {
+    fn of(answers: &Answers, rows: &Labelled, classes: &[String]) -> Result<Quality> {
+        let Some(deviations) = &answers.deviations else {
+            return Ok(Quality::Classes(Cases::of(answers.scores.view(), &rows.labels_for(classes)?)));
         };
-        let validation_nll = match quality(validation)? {
+        let mean = answers.scores.column(0).to_vec();
+        NumberCases::of(&rows.numbers, &mean, &deviations.to_vec(), LEVEL).map(Quality::Numbers)
+    }
+
+    fn nll(&self) -> f64 {
+        match self {
             Quality::Classes(cases) => cases.measure(Measure::Nll),
-            Quality::Numbers(report) => report.nll,
-        };
-        let start = Instant::now();
-        let test_quality = quality(test)?;
-        let predict_seconds = start.elapsed().as_secs_f64();
-        let entropies = |x: ArrayView2<f64>| -> Result<Vec<f64>> {
-            let p = fitted.probabilities(fitted.scores(x)?.view()).expect("classes have probabilities");
-            Ok(p.map_axis(Axis(1), |p| p.iter().map(|p| if *p > 0.0 { -p * p.ln() } else { 0.0 }).sum()).to_vec())
-        };
-        let entropies =
-            ood.map(|ood| Ok::<_, mercer::Error>([entropies(test.x.view())?, entropies(ood)?])).transpose()?;
-        let mut object = json!({ "method": fitted.method.name(), "evidence": fitted.evidence, "seconds": fit_seconds });
-        if fitted.method.has_posterior() {
-            object["prior_precision"] = json!(fitted.found.value);
+            Quality::Numbers(cases) => cases.measure(NumberMeasure::Nll),
         }
-        let (name, value) = match fitted.network.number {
-            Some(_) => ("noise", fitted.noise),
-            None => ("temperature", fitted.temperature),
-        };
-        object[name] = json!(value);
-        let name = fitted.method.name();
-        Ok(Judged { name, fitted: object, fit_seconds, predict_seconds, validation_nll, test: test_quality, entropies })
+    }
+
+    /// Every measure under its name, with its interval.
+    fn estimates(&self, seed: u64) -> Vec<(String, Estimate)> {
+        let word = |measure: Value| measure.as_str().expect("a word").to_owned();
+        match self {
+            Quality::Classes(cases) => {
+                Measure::ALL.iter().map(|m| (word(json!(m)), cases.estimate(*m, seed))).collect()
+            }
+            Quality::Numbers(cases) => {
+                NumberMeasure::ALL.iter().map(|m| (word(json!(m)), cases.estimate(*m, seed))).collect()
+            }
+        }
+    }
+
+    /// How much larger the NLL is than that of another method on the same rows.
+    fn behind(&self, other: &Quality, seed: u64) -> Option<Estimate> {
+        match (self, other) {
+            (Quality::Classes(a), Quality::Classes(b)) => Some(a.difference(b, Measure::Nll, seed)),
+            (Quality::Numbers(a), Quality::Numbers(b)) => Some(a.difference(b, NumberMeasure::Nll, seed)),
+            _ => None,
+        }
     }
 }
 
-/// Every method, with intervals of its measures, and differences from temperature scaling.
-pub struct Judgement {
-    rows: Vec<Row>,
-    chosen: usize,
+impl Judged {
+    /// Of answers on the rows of `test`; the loss on those of `validation`; how it tells the rows of other answers from `test`.
+    pub fn new(
+        about: About,
+        validation: (&Labelled, &Answers),
+        test: (&Labelled, &Answers),
+        ood: Option<&Answers>,
+    ) -> Result<Judged> {
+        let validation_nll = Quality::of(validation.1, validation.0, &about.classes)?.nll();
+        let entropies = ood.map(|ood| [test.1.entropies(), ood.entropies()]);
+        let test = Quality::of(test.1, test.0, &about.classes)?;
+        Ok(Judged { about, validation_nll, test, entropies })
+    }
+
+    fn row(&self, baseline: Option<&Judged>, seed: u64) -> Row {
+        let estimates = self.test.estimates(seed);
+        let against =
+            baseline.filter(|other| other.about.name != self.about.name).map(|other| (other.about.name, &other.test));
+        let gap = against.and_then(|(name, other)| Some((name, self.test.behind(other, seed)?)));
+        let detection = self.entropies.as_ref().map(|[inside, outside]| Detection::of(inside, outside, seed));
+        let mut object = self.about.object.clone();
+        object["validation_nll"] = json!(self.validation_nll);
+        object["predict_seconds"] = json!(self.about.seconds[1]);
+        object["test"] = estimates.iter().map(|(name, estimate)| (name.clone(), json!(estimate))).collect();
+        if let Some(other) = baseline {
+            object[format!("nll_minus_{}", other.about.name)] = json!(gap.map(|(_, gap)| gap));
+        }
+        let (mut reliability, mut confidence) = (vec![], vec![]);
+        if let Quality::Classes(cases) = &self.test {
+            object["ood"] = json!(detection);
+            (reliability, confidence) = (cases.reliability(), cases.confidence.clone());
+        }
+        Row {
+            name: self.about.name,
+            object,
+            estimates: estimates.into_iter().map(|(_, estimate)| estimate).collect(),
+            gap: gap.map(|(_, gap)| gap),
+            detection,
+            reliability,
+            confidence,
+            seconds: self.about.seconds,
+        }
+    }
 }
 
-struct Row {
-    name: &'static str,
+/// Every method, with intervals of its measures, and differences from the baseline: temperature scaling, or the network alone.
+pub struct Judgement {
+    pub rows: Vec<Row>,
+    chosen: usize,
+    pub numbers: bool,
+    baseline: &'static str,
+}
+
+pub struct Row {
+    pub name: &'static str,
     object: Value,
-    numbers: Option<IntervalReport>,
-    /// In the order of [`Measure::ALL`].
-    measures: Vec<Estimate>,
-    against_temperature: Option<Estimate>,
+    /// In the order of [`Measure::ALL`] or [`NumberMeasure::ALL`].
+    estimates: Vec<Estimate>,
+    gap: Option<Estimate>,
     detection: Option<Detection>,
-    reliability: Vec<(f64, f64, usize)>,
-    confidence: Vec<f64>,
+    pub reliability: Vec<(f64, f64, usize)>,
+    pub confidence: Vec<f64>,
     seconds: [f64; 2],
 }
 
 impl Judgement {
     pub fn new<'a>(all: impl Iterator<Item = &'a Judged>, chosen: usize, seed: u64) -> Judgement {
         let all: Vec<&Judged> = all.collect();
-        let temperature = all.iter().find(|judged| judged.name == "temperature").and_then(|judged| judged.cases());
-        Judgement { rows: all.iter().map(|judged| judged.row(temperature, seed)).collect(), chosen }
+        let named = |name: &str| all.iter().copied().find(|judged| judged.about.name == name);
+        let baseline = named("temperature").or_else(|| named("map"));
+        let numbers = all.iter().any(|judged| matches!(judged.test, Quality::Numbers(_)));
+        Judgement {
+            rows: all.iter().map(|judged| judged.row(baseline, seed)).collect(),
+            chosen,
+            numbers,
+            baseline: baseline.map_or("map", |judged| judged.about.name),
+        }
     }
 
     /// The methods as values of JSON.
@@ -110,76 +170,62 @@ impl Judgement {
         self.rows.iter().map(|row| &row.object).collect()
     }
 
+    fn detects(&self) -> bool {
+        self.rows.iter().any(|row| row.detection.is_some())
+    }
+
     /// The measures in short, as text.
     pub fn table(&self) -> String {
-        let chosen = |i: usize, name: &str| if i == self.chosen { format!("{name} *") } else { name.to_owned() };
-        let four = |v: f64| format!("{v:.4}");
-        if self.rows.iter().any(|row| row.numbers.is_some()) {
-            let row = |(i, row): (usize, &Row)| {
-                let report = row.numbers.as_ref().expect("all methods predict numbers");
-                let number = |v: f64| text::number(v, 4);
-                let cells =
-                    [number(report.rmse), four(report.nll), text::percent(report.coverage), number(report.width)];
-                std::iter::once(chosen(i, row.name)).chain(cells).collect::<Vec<_>>()
-            };
-            let rows: Vec<Vec<String>> = self.rows.iter().enumerate().map(row).collect();
-            let covered = format!("in {} interval", text::percent(LEVEL));
-            return text::table(&["method", "RMSE", "NLL", &covered, "its width"], &rows);
-        }
         let row = |(i, row): (usize, &Row)| {
-            let [nll, ece, _, brier, accuracy] = row.measures[..] else { unreachable!("five measures") };
-            let gap = row.against_temperature.map_or_else(|| text::GAP.into(), |gap| range(gap, 4, true));
-            let mut cells = vec![chosen(i, row.name), range(nll, 4, false), four(ece.value), four(brier.value)];
-            cells.extend([text::percent(accuracy.value), gap]);
+            let name = if i == self.chosen { format!("{} *", row.name) } else { row.name.to_owned() };
+            let gap = row.gap.map_or_else(|| text::GAP.into(), |gap| range(gap, 4, true));
+            let mut cells = vec![name, range(row.estimates[0], 4, false)];
+            let value = |place: usize| row.estimates[place].value;
+            match self.numbers {
+                true => cells.extend([text::number(value(1), 4), text::percent(value(2)), text::number(value(3), 4)]),
+                false => {
+                    cells.extend([1, 3].map(|place| format!("{:.4}", value(place))));
+                    cells.push(text::percent(value(4)));
+                }
+            }
+            cells.push(gap);
             cells.extend(row.detection.map(|found| format!("{:.3}", found.auroc.value)));
             cells
         };
-        let mut headings = vec!["method", "NLL (95 %)", "ECE", "Brier", "accuracy", "NLL − temperature"];
-        if self.rows.iter().any(|row| row.detection.is_some()) {
-            headings.push("AUROC");
-        }
+        let covered = format!("in {} interval", text::percent(LEVEL));
+        let difference = format!("NLL − {}", self.baseline);
+        let mut headings = vec!["method", "NLL (95 %)"];
+        headings.extend(match self.numbers {
+            true => ["RMSE", &covered, "its width"],
+            false => ["ECE", "Brier", "accuracy"],
+        });
+        headings.push(&difference);
+        headings.extend(self.detects().then_some("AUROC"));
         text::table(&headings, &self.rows.iter().enumerate().map(row).collect::<Vec<_>>())
     }
-}
 
-impl Judged {
-    fn cases(&self) -> Option<&Cases> {
-        if let Quality::Classes(cases) = &self.test { Some(cases) } else { None }
-    }
-
-    fn row(&self, temperature: Option<&Cases>, seed: u64) -> Row {
-        let mut object = self.fitted.clone();
-        object["validation_nll"] = json!(self.validation_nll);
-        object["predict_seconds"] = json!(self.predict_seconds);
-        let mut row = Row {
-            name: self.name,
-            object,
-            numbers: None,
-            measures: vec![],
-            against_temperature: None,
-            detection: self.entropies.as_ref().map(|[inside, outside]| Detection::of(inside, outside, seed)),
-            reliability: vec![],
-            confidence: vec![],
-            seconds: [self.fit_seconds, self.predict_seconds],
-        };
-        match &self.test {
-            Quality::Numbers(report) => {
-                row.object["test"] = json!(report);
-                row.numbers = Some(*report);
-            }
-            Quality::Classes(cases) => {
-                row.measures = Measure::ALL.iter().map(|measure| cases.estimate(*measure, seed)).collect();
-                let named = Measure::ALL.iter().zip(&row.measures);
-                let name = |measure: &Measure| json!(measure).as_str().expect("a word").to_owned();
-                row.object["test"] = named.map(|(measure, estimate)| (name(measure), json!(estimate))).collect();
-                let gap = temperature.map(|other| cases.difference(other, Measure::Nll, seed));
-                row.against_temperature = gap.filter(|_| self.name != "temperature");
-                row.object["nll_minus_temperature"] = json!(row.against_temperature);
-                row.object["ood"] = json!(row.detection);
-                (row.reliability, row.confidence) = (cases.reliability(), cases.confidence.clone());
-            }
+    /// All measures with their intervals, for the report.
+    pub fn measures(&self) -> Table {
+        let covered = format!("in {} interval", text::percent(LEVEL));
+        let difference = format!("NLL − {}", self.baseline);
+        let mut headings = vec!["method"];
+        match self.numbers {
+            true => headings.extend(["NLL", "RMSE", &covered, "its width"]),
+            false => headings.extend(["NLL", "ECE", "adaptive ECE", "Brier", "accuracy"]),
         }
-        row
+        headings.push(&difference);
+        headings.extend(if self.detects() { &["AUROC", "AUPR"][..] } else { &[] });
+        headings.extend(["fit", "prediction"]);
+        let row = |row: &Row| {
+            let mut cells = vec![row.name.to_owned()];
+            cells.extend(row.estimates.iter().map(|estimate| range(*estimate, 4, false)));
+            cells.push(row.gap.map_or_else(|| text::GAP.into(), |gap| range(gap, 4, true)));
+            let areas = row.detection.iter().flat_map(|found| [found.auroc, found.aupr]);
+            cells.extend(areas.map(|area| range(area, 3, false)));
+            cells.extend(row.seconds.map(text::seconds));
+            cells
+        };
+        Table::of(&headings, &self.rows.iter().map(row).collect::<Vec<_>>())
     }
 }
 
@@ -189,78 +235,4 @@ fn range(Estimate { value, interval: [low, high] }: Estimate, digits: usize, sig
         true => format!("{value:+.digits$} ({low:+.digits$} … {high:+.digits$})"),
         false => format!("{value:.digits$} ({low:.digits$} … {high:.digits$})"),
     }
-}
-
-/// The report: measures, reliability, confidence.
-pub fn page(judged: &Judgement, title: &str, why: &str, rows: &str) -> Report {
-    let mut page = Report::new(title).lead(&format!("Measured on {rows}. {why}.")).section("Measures");
-    if judged.rows.iter().any(|row| row.numbers.is_some()) {
-        let row = |row: &Row| {
-            let report = row.numbers.as_ref().expect("all methods predict numbers");
-            vec![
-                row.name.to_owned(),
-                text::number(report.rmse, 4),
-                format!("{:.4}", report.nll),
-                text::percent(report.coverage),
-                text::number(report.width, 4),
-            ]
-        };
-        let all: Vec<Vec<String>> = judged.rows.iter().map(row).collect();
-        let covered = format!("in {} interval", text::percent(LEVEL));
-        let table = Table::of(&["method", "RMSE", "NLL", &covered, "its width"], &all).lowest(2);
-        page = page.table(table.caption("Coverage and mean width of the intervals."));
-    } else {
-        page = page.table(measures(judged)).section("Reliability").figure(
-            &reliability(judged),
-            "Accuracy over the mean confidence of the rows in 15 bins of confidence: calibrated methods lie on the diagonal.",
-        );
-        page = page.figure(&confidence(judged), "Share of the rows in each bin of confidence.");
-    }
-    page.section("How it was made").table(parts::facts(&[("program", parts::program())]))
-}
-
-fn measures(judged: &Judgement) -> Table {
-    let detected = judged.rows.iter().any(|row| row.detection.is_some());
-    let mut headings = vec!["method", "NLL", "ECE", "adaptive ECE", "Brier", "accuracy", "NLL − temperature"];
-    if detected {
-        headings.extend(["AUROC", "AUPR"]);
-    }
-    headings.extend(["fit", "prediction"]);
-    let row = |row: &Row| {
-        let mut cells = vec![row.name.to_owned()];
-        cells.extend(row.measures.iter().map(|estimate| range(*estimate, 4, false)));
-        cells.push(row.against_temperature.map_or_else(|| text::GAP.into(), |gap| range(gap, 4, true)));
-        cells
-            .extend(row.detection.iter().flat_map(|found| [found.auroc, found.aupr].map(|area| range(area, 3, false))));
-        cells.extend(row.seconds.map(text::seconds));
-        cells
-    };
-    let rows: Vec<Vec<String>> = judged.rows.iter().map(row).collect();
-    let caption = "In brackets, intervals of 95 % by bootstrap; differences by paired bootstrap on the same rows. AUROC and AUPR: rows of the other \
-                   distribution found by the entropy of their probabilities.";
-    Table::of(&headings, &rows).caption(caption)
-}
-
-fn reliability(judged: &Judgement) -> String {
-    let mut grid = Grid::new("Reliability", 3).panel_size(230.0, 200.0).shared();
-    for row in &judged.rows {
-        let [xs, ys]: [Vec<f64>; 2] =
-            [row.reliability.iter().map(|bin| bin.0).collect(), row.reliability.iter().map(|bin| bin.1).collect()];
-        let plot = Plot::new(row.name).x("confidence").y("accuracy").y_range(0.0, 1.0);
-        grid = grid.panel(plot.line("", &[0.0, 1.0], &[0.0, 1.0]).dashed().line("", &xs, &ys).markers());
-    }
-    grid.svg()
-}
-
-fn confidence(judged: &Judgement) -> String {
-    const BINS: usize = 10;
-    let names: Vec<String> = (0..BINS).map(|bin| format!("{:.1}", (bin as f64 + 0.5) / BINS as f64)).collect();
-    let mut grid = Grid::new("Confidence", 3).panel_size(230.0, 160.0).shared();
-    for row in &judged.rows {
-        let mut shares = [0.0; BINS];
-        let count = row.confidence.len() as f64;
-        row.confidence.iter().for_each(|c| shares[((c * BINS as f64) as usize).min(BINS - 1)] += 1.0 / count);
-        grid = grid.panel(Plot::new(row.name).x("confidence").y("share of the rows").bars("", &names, &shares));
-    }
-    grid.svg()
 }

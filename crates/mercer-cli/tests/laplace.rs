@@ -71,10 +71,15 @@ fn numbers_get_deviations_and_draws_are_reproducible() {
     folder.object(
         "train train.csv --target y --net 'dense(20) tanh dense(1)' --epochs 100 --lr 0.02 --out net.safetensors",
     );
-    let line = "laplace net.safetensors train.csv --target y --method last-layer --test test.csv --out m.mercer";
+    let line = "laplace net.safetensors train.csv --target y --method last-layer --test test.csv --out m.mercer --report p.html";
     let found = folder.object(line);
     assert_eq!(found["methods"].as_array().unwrap().len(), 2, "{found}");
-    let coverage = number(&named(&found, "last-layer")["test"]["coverage"]);
+    let gap = &named(&found, "last-layer")["nll_minus_map"];
+    let [low, value, high] = [&gap["interval"][0], &gap["value"], &gap["interval"][1]].map(number);
+    assert!(low < value && value < high && named(&found, "map")["nll_minus_map"].is_null(), "{gap}");
+    let page = std::fs::read_to_string(folder.join("p.html")).unwrap();
+    assert!(page.contains("Mean and 95 % intervals") && page.contains("NLL − map"));
+    let coverage = number(&named(&found, "last-layer")["test"]["coverage"]["value"]);
     assert!((0.92..0.98).contains(&coverage), "{found}");
     let predicted = folder.object("predict m.mercer test.csv");
     assert_eq!(predicted["deviations"].as_array().unwrap().len(), 1000);
@@ -82,4 +87,71 @@ fn numbers_get_deviations_and_draws_are_reproducible() {
     assert!((number(&predicted["deviations"][0]) - 0.5).abs() < 0.1, "{}", predicted["deviations"][0]);
     let line = "laplace net.safetensors train.csv --target y --method temperature";
     folder.refuses(line, "scales logits of classes");
+}
+
+/// A linear model of two columns with three outputs whose functions are the columns and a one: arrays, and a table with classes.
+fn functions(folder: &Folder, name: &str, n: usize, seed: u64) {
+    use ndarray::{Array2, Array3};
+    let mut rng = mercer::rng::Rng::new(seed);
+    let x = Array2::from_shape_simple_fn((n, 2), || rng.normal());
+    let input = |i: usize, j: usize| if j < 2 { x[[i, j]] } else { 1.0 };
+    let weight = |o: usize, j: usize| [[2.0, -1.0, 0.0], [-1.0, 1.5, 0.3], [0.0, -0.5, -0.3]][o][j];
+    let z = Array2::from_shape_fn((n, 3), |(i, o)| (0..3).map(|j| weight(o, j) * input(i, j)).sum::<f64>());
+    let j = Array3::from_shape_fn((n, 3, 9), |(i, o, p)| if p / 3 == o { input(i, p % 3) } else { 0.0 });
+    let mut table = String::from("a,b,y,number\n");
+    for (i, z) in z.rows().into_iter().enumerate() {
+        let p = z.mapv(|z| (0.5 * z).exp());
+        let u = rng.uniform() * p.sum();
+        let class = usize::from(u > p[0]) + usize::from(u > p[0] + p[1]);
+        table += &format!("{},{},{class},{}\n", x[[i, 0]], x[[i, 1]], z[0] + 0.5 * rng.normal());
+    }
+    std::fs::write(folder.join(&format!("{name}.csv")), table).unwrap();
+    let write = |kind: &str, array: ndarray::ArrayViewD<f64>| {
+        mercer::data::write_npy(&folder.join(&format!("{kind}-{name}.npy")), array).unwrap();
+    };
+    write("z", z.view().into_dyn());
+    write("j", j.view().into_dyn());
+    write("f", (j.permuted_axes([2, 0, 1]) * 3.0).as_standard_layout().view().into_dyn());
+    write("one", z.column(0).into_dyn());
+}
+
+#[test]
+fn a_network_of_another_program_is_given_by_its_functions() {
+    let folder = Folder::new();
+    for (name, n, seed) in [("train", 200, 1), ("test", 500, 2), ("far", 50, 3)] {
+        functions(&folder, name, n, seed);
+    }
+    let line = "laplace train.csv --target y --drop number --test test.csv --logits z-train.npy,z-test.npy";
+    let by = |rest: &str| folder.object(&format!("{line} {rest}"));
+    let found = by("--samples f-train.npy,f-test.npy --out m.mercer --report p.html");
+    assert_eq!(found["methods"].as_array().unwrap().len(), 4, "{found}");
+    assert_eq!((&found["n"], &found["validation"], &found["rows"]), (&160.into(), &40.into(), &500.into()));
+    // The logits are twice those that the classes were drawn from.
+    assert!((number(&named(&found, "temperature")["temperature"]) - 2.0).abs() < 0.8, "{found}");
+    let same = by("--jacobians j-train.npy,j-test.npy");
+    for method in ["map", "temperature", "functions", "eigenfunctions"] {
+        let [a, b] = [&found, &same].map(|found| number(&named(found, method)["test"]["nll"]["value"]));
+        assert!((a - b).abs() < 1e-6, "{method}: {a} {b}");
+    }
+    let predicted =
+        folder.object("predict m.mercer test.csv --target y --drop number --logits z-test.npy --samples f-test.npy");
+    let chosen = named(&found, found["method"].as_str().unwrap());
+    let loss = number(&predicted["test"]["log_loss"]);
+    assert!((loss - number(&chosen["test"]["nll"]["value"])).abs() < 1e-9, "{predicted}");
+    folder.said("predict m.mercer --logits z-test.npy --samples f-test.npy --out p.csv");
+    assert!(std::fs::read_to_string(folder.join("p.csv")).unwrap().starts_with("prediction,probability 0"));
+    assert!(folder.said("inspect m.mercer").contains("functions of a network"));
+    assert!(std::fs::read_to_string(folder.join("p.html")).unwrap().contains("Reliability"));
+    let with = "laplace train.csv --target y --drop number --method functions --test test.csv --ood far.csv --draws 20 --tempered \
+                --logits z-train.npy,z-test.npy,z-far.npy --samples f-train.npy,f-test.npy,f-far.npy";
+    assert!(number(&named(&folder.object(with), "functions")["ood"]["auroc"]["value"]) > 0.3);
+    let numbers =
+        "laplace train.csv --target number --drop y --logits one-train.npy,one-test.npy --test test.csv --jacobians";
+    let wrong = format!("{numbers} j-train.npy,j-test.npy");
+    folder.refuses(&wrong, "do not fit outputs of shape [200, 1]");
+    folder.refuses("laplace train.csv --target y --logits z-train.npy", "needs the network's functions too");
+    folder.refuses(&format!("{line} --samples f-train.npy"), "give one for each of train.csv, test.csv");
+    folder.refuses(&format!("{line} --samples f-train.npy,f-test.npy --prior likelihood"), "--prior validation");
+    folder.refuses(&format!("{line} --samples f-train.npy,f-test.npy --method kfac"), "needs the network itself");
+    folder.refuses("predict m.mercer test.csv --target y --drop number", "rows of 30 numbers");
 }

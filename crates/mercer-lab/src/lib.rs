@@ -27,6 +27,8 @@ mod gp_uci;
 mod graph_laplacian;
 mod hydrogen;
 mod inference_cost;
+mod lla_1d;
+mod lla_mnist;
 mod mlp_gp;
 mod network_ntk;
 mod neural_methods;
@@ -107,6 +109,10 @@ experiments! {
         "trained networks, random features and landmarks of equal inference cost: does training pay off?",
     gp_uci "gp-uci":
         "Gaussian processes on nine tables of the UCI repository, on their published splits: error, NLL, coverage",
+    lla_1d "lla-1d":
+        "linearised Laplace of tiny networks: every approximation, NeuralEF's among them, beside the exact posterior",
+    lla_mnist "lla-mnist":
+        "linearised Laplace of a LeNet on MNIST: NLL, calibration, Fashion-MNIST as the other distribution, turned digits",
     mlp_gp "mlp-gp":
         "the Gaussian process of a network in the plane: its first functions by NeuralEF and exactly",
     cnn_gp "cnn-gp":

@@ -13,7 +13,7 @@ use mercer::apply::{
 use mercer::classifier::{Classifier, Labelled};
 use mercer::data::{Dataset, Missing, ReadOptions, Scaling, Schema, Table, Target};
 use mercer::kernel::{self, Expression, Formula, Kind, Pair, Parameter, Statistic};
-use mercer::laplace::{Laplace, Method as LaplaceMethod};
+use mercer::laplace::{FunctionLaplace, FunctionMethod, Laplace, Method as LaplaceMethod, NetworkFunctions};
 use mercer::model::{Bundle, Content, Model as AnyModel, checksum};
 use mercer::operator::{DenseOperator, FunctionSamples, LowRankOperator, OnPoints};
 use mercer::spectrum::neural::{Neural, NeuralEf};
@@ -178,6 +178,26 @@ fn laplace(name: &'static str, method: LaplaceMethod, number: bool) -> Model {
     Model::of(name, |path| fitted.save(path), Box::new(answer))
 }
 
+/// A network of another program, by three functions.
+fn function_laplace() -> Model {
+    let x = points();
+    let z = Array2::from_shape_fn((30, 2), |(n, c)| x[[n, c]]);
+    let f = functions(&x);
+    let y = Target::Classes { labels: (0..30).map(|i| i % 2).collect(), names: ["a", "b"].map(String::from).into() };
+    let network = NetworkFunctions::samples(z.view(), f.view()).unwrap();
+    let laplace = FunctionLaplace::new(FunctionMethod::Eigenfunctions { count: 2 });
+    let fitted = laplace.fit(&network, &y, Some((&network, &y)), &FitContext::default()).unwrap();
+    let answer = |path: &Path| -> Result<String> {
+        let AnyModel { content: Content::Fitted(Fitted::Predict(fitted)), .. } = AnyModel::load(path, Device::Cpu)?
+        else {
+            panic!("it predicts")
+        };
+        let scores = fitted.scores(normal(4, 8, 5).view())?;
+        Ok(format!("{:?} {scores:?} {:?} {:?}", fitted.origin(), fitted.decode(scores.view()), fitted.notes()))
+    };
+    Model::of("functions of a network", |path| fitted.save(path), Box::new(answer))
+}
+
 /// A model of every kind.
 fn models() -> Vec<Model> {
     let (x, context) = (points(), FitContext::default());
@@ -239,6 +259,7 @@ fn models() -> Vec<Model> {
         laplace("diagonal of a number", LaplaceMethod::Diagonal, true),
         laplace("ella", LaplaceMethod::Ella { samples: 10, rank: 3 }, false),
         laplace("eigenfunctions", LaplaceMethod::Eigenfunctions { functions: 3, rows: 20 }, false),
+        function_laplace(),
         // The last one: a file of its own format.
         classifier(),
     ]

@@ -4,6 +4,7 @@ use super::predict::Predictions;
 use crate::certificate;
 use crate::context::Context;
 use crate::examples::{Examples, Outputs, Parts};
+use crate::gp_page;
 use crate::learning::lengthscale_table;
 use crate::methods::{self, number};
 use crate::output::Output;
@@ -19,8 +20,10 @@ use mercer::data::{Dataset, Target};
 use mercer::kernel::Expression;
 use mercer::operator::Precision;
 use mercer::{Error, FitContext, Result, fail_if};
+use mercer_figure::report::Table;
 use ndarray::Array2;
 use serde_json::json;
+use std::path::PathBuf;
 
 /// Most rows of the exact posterior by default: its factorisation takes seconds there.
 const EXACT: usize = 8000;
@@ -70,6 +73,10 @@ pub struct Gp {
     /// Level of the intervals of numbers
     #[arg(long, value_name = "LEVEL", default_value = "0.95", value_parser = level, allow_negative_numbers = true)]
     level: f64,
+
+    /// Report to write: measures, the posterior over the line or the plane, reliability diagrams of classes
+    #[arg(long, value_name = "FILE.html")]
+    report: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -103,6 +110,7 @@ enum Posterior {
 impl Gp {
     pub fn run(self, context: &Context) -> Result<()> {
         let outputs = self.examples.outputs()?;
+        let page = self.report.as_deref().map(|path| Output::with_extension(path, &["html"])).transpose()?;
         fail_if!(
             self.precision != Precision::F64 && self.method != Way::Cg,
             "--precision is for --method cg; the other methods compute in f64"
@@ -134,7 +142,36 @@ impl Gp {
             let out = outputs.out.as_ref().filter(|_| name == "test");
             reports.extend(self.judge(&fitted, data, out, context)?.map(|report| (name, report)));
         }
+        if let Some(page) = page {
+            let others = [("holdout", &held_out), ("test", &new)];
+            let others: Vec<_> = others.iter().filter_map(|(name, data)| Some((*name, data.as_ref()?))).collect();
+            page.text(
+                &self
+                    .page(&fitted, &reports)
+                    .page(&self.title(), schema.as_ref(), &train, &others)?
+                    .command(&context.command)
+                    .html(),
+            )?;
+            context.wrote(&page);
+        }
         self.show(&fitted, &train, &reports, outputs.out, context)
+    }
+
+    fn title(&self) -> String {
+        format!("A Gaussian process on {}", self.examples.data)
+    }
+
+    /// What the report shows of a fitted process.
+    fn page<'a>(&self, fitted: &'a Process, reports: &[(&str, Judged)]) -> gp_page::Process<'a> {
+        let (origin, (what, likelihood, _)) = (fitted.model().origin(), fitted.likelihood());
+        let mut facts = vec![
+            ("method", origin.method.clone()),
+            ("kernel", origin.kernel.clone()),
+            (what, text::number(likelihood, 6)),
+        ];
+        facts.extend(fitted.noise().map(|noise| ("deviation of the noise", text::number(noise.sqrt(), 4))));
+        let (headings, rows) = rows(reports);
+        gp_page::Process { model: fitted.model(), facts, measures: Table::of(&headings, &rows) }
     }
 
     /// The process for these rows; says why it is computed as it is.
@@ -291,12 +328,7 @@ impl Gp {
             if let Some(lengthscales) = fitted.kernel().lengthscale_of_columns() {
                 said += &format!("\n{}", lengthscale_table(lengthscales, &train.columns));
             }
-            let (mut headings, mut rows) = (vec![], vec![]);
-            for (name, report) in reports {
-                let (names, cells): (Vec<String>, Vec<String>) = report.cells().into_iter().unzip();
-                headings = [vec!["rows".into()], names].concat();
-                rows.push([vec![name.to_string()], cells].concat());
-            }
+            let (headings, rows) = rows(reports);
             if !rows.is_empty() {
                 said += &format!("\n{}", text::table(&headings, &rows));
             }
@@ -306,6 +338,17 @@ impl Gp {
             said
         })
     }
+}
+
+/// Headings and rows of a table of reports.
+fn rows(reports: &[(&str, Judged)]) -> (Vec<String>, Vec<Vec<String>>) {
+    let (mut headings, mut rows) = (vec![], vec![]);
+    for (name, report) in reports {
+        let (names, cells): (Vec<String>, Vec<String>) = report.cells().into_iter().unzip();
+        headings = [vec!["rows".into()], names].concat();
+        rows.push([vec![name.to_string()], cells].concat());
+    }
+    (headings, rows)
 }
 
 /// Mean, standard deviation and both ends of the interval at the rows of `data`, `[n, 4]`.

@@ -1,22 +1,25 @@
 //! `mercer laplace`: calibrated probabilities, or numbers with deviations, of a network that was trained.
 
+use super::laplace_shown::{Counts, Outcome};
 use crate::context::Context;
+use crate::function_files::FunctionFiles;
 use crate::input::Reader;
 use crate::methods::choice;
 use crate::network::{Foreign, Input};
-use crate::output::Output;
+use crate::posterior::Rows;
 use crate::text;
-use crate::uncertainty::{Judged, Judgement, page};
+use crate::uncertainty::{About, Answers, Judged};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use mercer::apply::{Predict, Saved};
+use mercer::apply::Predict;
 use mercer::classifier::{Classifier, Labelled};
-use mercer::data::{Dataset, Scaling, Schema};
+use mercer::data::{Dataset, Scaling, Schema, Target};
 use mercer::error::human_bytes;
 use mercer::laplace::{Cost, FittedLaplace, Laplace as Settings, Method, Predictive, Prior};
 use mercer::{Error, FitContext, Result, fail_if};
+use ndarray::ArrayView2;
 use serde_json::json;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -26,69 +29,77 @@ const PATIENCE: f64 = 600.0;
 /// Give a trained network calibrated probabilities, or deviations, by linearised Laplace
 #[derive(Args)]
 #[command(
-    after_help = "Example:\n  mercer laplace net.safetensors train.csv --target y --validation other.csv --test test.csv --out m.mercer\n  mercer predict m.mercer new.csv --out p.csv"
+    after_help = "Examples:\n  mercer laplace net.safetensors train.csv --target y --validation other.csv --test test.csv --out m.mercer\n  mercer predict m.mercer new.csv --out p.csv\n  mercer laplace train.csv --target y --test test.csv --logits z.npy,z-test.npy --samples F.npy,F-test.npy --out m.mercer"
 )]
 pub struct Laplace {
-    /// Network file: one that `mercer train` wrote, or a state dict of PyTorch as safetensors
-    network: PathBuf,
+    /// Network file: one that `mercer train` wrote, or a state dict of PyTorch as safetensors; left out with --logits
+    #[arg(value_name = "NETWORK")]
+    pub(super) first: String,
 
     /// Rows that the network was trained on, with their targets
-    data: String,
+    #[arg(required_unless_present = "logits")]
+    pub(super) data: Option<String>,
 
     /// Network of a file that does not name it, as for `mercer train`; it sees rows as they are, unless --mean and --std are given
     #[arg(long, value_name = "NET")]
     net: Option<String>,
 
-    /// How the posterior is approximated: auto takes the method with the lowest NLL on the validation rows; map is the network alone
+    /// How the posterior is approximated: auto takes the method with the lowest NLL on the validation rows; map is the network alone;
+    /// functions and eigenfunctions are those for --logits
     #[arg(long, default_value = "auto", value_parser = methods())]
-    method: String,
+    pub(super) method: String,
 
-    /// How the precision of the prior is found: by the marginal likelihood, or by the NLL on the validation rows
-    #[arg(long, default_value = "likelihood", value_parser = choice(&[("likelihood", Prior::Likelihood), ("validation", Prior::Validation)]))]
-    prior: Prior,
+    /// How the precision of the prior is found: by the marginal likelihood, or by the NLL on the validation rows [default: likelihood;
+    /// with --logits validation]
+    #[arg(long, value_parser = choice(&[("likelihood", Prior::Likelihood), ("validation", Prior::Validation)]))]
+    pub(super) prior: Option<Prior>,
 
     /// Rows to find the temperature, and what else is validated, on: a file or named set that the network has not seen, or a share of
     /// the data to hold out
     #[arg(long, value_name = "DATA|SHARE", default_value = "0.2")]
-    validation: String,
+    pub(super) validation: String,
 
     /// Labelled rows to measure all methods on [default: the validation rows]
     #[arg(long, value_name = "DATA")]
-    test: Option<String>,
+    pub(super) test: Option<String>,
 
     /// Rows of another distribution, to be told from the test rows
     #[arg(long, value_name = "DATA")]
-    ood: Option<String>,
+    pub(super) ood: Option<String>,
 
     /// Draws of the outputs for each row whose mean probabilities are taken [default: the probit approximation]
     #[arg(long, value_name = "N")]
-    draws: Option<usize>,
+    pub(super) draws: Option<usize>,
 
     /// Divide the scores of every posterior by a temperature, too, found on the validation rows
     #[arg(long)]
-    tempered: bool,
+    pub(super) tempered: bool,
 
     /// Functions of ella and eigenfunctions [default: ella 20, eigenfunctions 64]
     #[arg(long, value_name = "N")]
-    functions: Option<usize>,
+    pub(super) functions: Option<usize>,
 
     /// Model file to write, for `mercer predict`
     #[arg(long, short, visible_alias = "model", value_name = "FILE")]
-    out: Option<PathBuf>,
+    pub(super) out: Option<PathBuf>,
 
     /// Report to write, with reliability diagrams
     #[arg(long, value_name = "FILE.html")]
-    report: Option<PathBuf>,
+    pub(super) report: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(super) files: FunctionFiles,
 
     #[command(flatten)]
     foreign: Foreign,
 
     #[command(flatten)]
-    reader: Reader,
+    pub(super) reader: Reader,
 }
 
 fn methods() -> impl TypedValueParser<Value = String> {
-    PossibleValuesParser::new(std::iter::once("auto").chain(Method::ALL.iter().map(|method| method.name())))
+    let known = Method::ALL.iter().map(|method| method.name());
+    PossibleValuesParser::new(std::iter::once("auto").chain(known).chain(["functions"]))
 }
 
 /// The network and all rows that the command is given.
@@ -110,11 +121,14 @@ impl Given {
 
 impl Laplace {
     pub fn run(self, context: &Context) -> Result<()> {
-        let out = self.out.as_deref().map(Output::new).transpose()?;
-        let report = self.report.as_deref().map(|path| Output::with_extension(path, &["html"])).transpose()?;
+        if self.files.given() {
+            return self.of_functions(context);
+        }
+        fail_if!(!self.files.samples.is_empty(), "--samples needs the network's outputs too; give --logits");
+        let outputs = self.outputs()?;
         let given = self.read(context)?;
         let methods = self.planned(&given, context)?;
-        let mut all: Vec<(FittedLaplace, Judged)> = vec![];
+        let mut all: Vec<Outcome> = vec![];
         for (i, method) in methods.iter().enumerate() {
             match self.fitted(*method, (i, methods.len()), &given, context) {
                 Ok(fitted) => all.push(fitted),
@@ -124,35 +138,26 @@ impl Laplace {
                 Err(error) => return Err(error),
             }
         }
-        let (chosen, why) = self.chosen(&all, &given);
-        let judged = Judgement::new(all.iter().map(|(_, judged)| judged), chosen, context.seed);
-        if let Some(out) = &out {
-            all[chosen].0.save_with(Some(&given.schema), out.path())?;
-            context.wrote(out);
-        }
-        let rows = self.test.as_deref().unwrap_or("the validation rows");
-        if let Some(report) = &report {
-            let title = format!("Uncertainty of {} on {}", self.network.display(), self.data);
-            let page = page(&judged, &title, &why, rows).command(&context.command);
-            report.text(&page.html())?;
-            context.wrote(report);
-        }
-        let object = json!({
-            "network": self.network.to_string_lossy(), "data": self.data, "n": given.fit.n(), "validation": given.validation.n(),
-            "measured_on": rows, "rows": given.measured().n(), "method": all[chosen].0.method.name(), "why": why,
-            "methods": judged.objects(), "out": out, "report": report,
-        });
-        context.costly_result(&object, || format!("{}\n{}\n", judged.table(), why))
+        let (names, y) = (given.schema.features(), target(&given.fit));
+        let rows = Rows { x: given.fit.x.view(), names: &names, y: &y, scaler: given.schema.scaler() };
+        let counts = Counts { fit: given.fit.n(), validation: given.validation.n(), measured: given.measured().n() };
+        self.finish(&all, counts, Some((&given.schema, &rows)), outputs, context)
+    }
+
+    /// The rows that the network was trained on.
+    pub(super) fn source(&self) -> &str {
+        self.data.as_deref().unwrap_or(&self.first)
     }
 
     /// Reads the network and the rows; says what the network sees of them.
     fn read(&self, context: &Context) -> Result<Given> {
-        let written = Classifier::load(&self.network, context.device, None).ok().and_then(|written| written.schema);
+        let file = Path::new(&self.first);
+        let written = Classifier::load(file, context.device, None).ok().and_then(|written| written.schema);
         let (rows, schema) = match written {
-            Some(schema) => (self.reader.source.open_like(&self.data, &schema, context)?, schema),
-            None => self.reader.features(&self.data, Some(Scaling::None), context)?,
+            Some(schema) => (self.reader.source.open_like(self.source(), &schema, context)?, schema),
+            None => self.reader.features(self.source(), Some(Scaling::None), context)?,
         };
-        let network = self.foreign.load(&self.network, self.net.as_deref(), &rows, context)?;
+        let network = self.foreign.load(file, self.net.as_deref(), &rows, context)?;
         context.note(Input::new(&network.standardizer, network.foreign, rows.x.rows()).words);
         let labelled = |rows: &Dataset| match network.number {
             Some(_) => Labelled::with_numbers(rows),
@@ -161,23 +166,13 @@ impl Laplace {
         let open = |source: &str| self.reader.open_like(source, &schema, context);
         let (fit, validation) = match self.validation.parse::<f64>() {
             Ok(share) => {
-                fail_if!(
-                    !(share > 0.0 && share < 1.0),
-                    "--validation must be a share between 0 and 1, or data, not {share}"
-                );
-                context.note(format_args!(
-                    "{} of {} held out for validation; if the network was trained on them, give others by --validation",
-                    text::percent(share),
-                    self.data
-                ));
+                self.note_share(share, context)?;
                 rows.split(share, context.seed)?
             }
             Err(_) => (rows, open(&self.validation)?),
         };
         let test = self.test.as_deref().map(open).transpose()?;
-        if test.is_none() {
-            context.note("without --test, methods are measured on the validation rows, which also choose among them");
-        }
+        self.note_test(context);
         let (fit, validation) = (labelled(&fit)?, labelled(&validation)?);
         let test = test.as_ref().map(labelled).transpose()?;
         let ood = self.ood.as_deref().map(open).transpose()?;
@@ -188,12 +183,31 @@ impl Laplace {
         Ok(Given { network: Arc::new(network), schema, fit, validation, test, ood })
     }
 
+    /// Checks a share of rows to hold out, and says what it means.
+    pub(super) fn note_share(&self, share: f64, context: &Context) -> Result<()> {
+        fail_if!(!(share > 0.0 && share < 1.0), "--validation must be a share between 0 and 1, or data, not {share}");
+        context.note(format_args!(
+            "{} of {} held out for validation; if the network was trained on them, give others by --validation",
+            text::percent(share),
+            self.source()
+        ));
+        Ok(())
+    }
+
+    /// Says so where methods are measured on the rows that choose among them.
+    pub(super) fn note_test(&self, context: &Context) {
+        if self.test.is_none() {
+            context.note("without --test, methods are measured on the validation rows, which also choose among them");
+        }
+    }
+
     /// The methods to fit, baselines first. Says what each will take.
     fn planned(&self, given: &Given, context: &Context) -> Result<Vec<Method>> {
         fail_if!(
             given.network.number.is_some() && self.method == Method::Temperature.name(),
             "the temperature scales logits of classes; the network predicts a number"
         );
+        fail_if!(self.method == "functions", "--method functions is for a network that is given by --logits");
         let wanted = |method: &Method| {
             let baseline = !method.has_posterior() && (*method == Method::Map || given.network.number.is_none());
             baseline || self.method == method.name() || self.method == "auto" && method.has_posterior()
@@ -203,26 +217,36 @@ impl Laplace {
         for method in Method::ALL.into_iter().map(|method| self.with_functions(method)).filter(wanted) {
             let Cost { bytes, fit, predict } = self.settings(method).cost(&given.network, given.fit.n())?;
             // τ by validation sees these rows once for each of its four grids.
-            let grids = if self.prior == Prior::Validation { 4 } else { 0 };
+            let grids = if self.prior == Some(Prior::Validation) { 4 } else { 0 };
             let others = given.measured().n() + 2 * given.ood.as_ref().map_or(0, Dataset::n);
             let predicted = ((1 + grids) * given.validation.n() + others) * given.network.network.multiply_adds();
             let seconds = (fit + predict * predicted as f64) * rate;
-            let (too_slow, too_large) = (seconds > PATIENCE, !context.budget.allows(bytes));
-            let left_out = self.method == "auto" && (too_slow || too_large);
-            let remark = match (left_out, too_slow) {
-                (false, _) => String::new(),
-                (true, true) => format!("left out; --method {} fits it", method.name()),
-                (true, false) => "left out: too little memory".into(),
-            };
             let predict = format!("{}× the network", text::number(predict, 2));
-            rows.push(vec![method.name().into(), human_bytes(bytes), text::seconds(seconds), predict, remark]);
-            if !left_out {
+            let remark = self.left_out(method.name(), seconds, bytes, context);
+            if remark.is_none() {
                 planned.push(method);
             }
+            let cells = vec![method.name().into(), human_bytes(bytes), text::seconds(seconds), predict];
+            rows.push([cells, vec![remark.unwrap_or_default()]].concat());
         }
         let table = text::table(&["method", "memory", "time", "prediction", "remark"], &rows);
         context.note(format_args!("estimated for {}:\n{}", text::count(given.fit.n(), "row"), table.trim_end()));
         Ok(planned)
+    }
+
+    /// Why `auto` leaves a method out that takes so much; nothing where it is fitted.
+    pub(super) fn left_out(&self, method: &str, seconds: f64, bytes: u64, context: &Context) -> Option<String> {
+        let (too_slow, too_large) = (seconds > PATIENCE, !context.budget.allows(bytes));
+        match (self.method == "auto", too_large, too_slow) {
+            (true, true, _) => Some("left out: too little memory".into()),
+            (true, _, true) => Some(format!("left out; --method {method} fits it")),
+            _ => None,
+        }
+    }
+
+    /// How probabilities are found.
+    pub(super) fn predictive(&self) -> Predictive {
+        self.draws.map_or(Predictive::Probit, |count| Predictive::Sampling { count })
     }
 
     /// Seconds for a multiply-add of the network, measured on a few rows.
@@ -245,51 +269,58 @@ impl Laplace {
     }
 
     fn settings(&self, method: Method) -> Settings {
-        let predictive = self.draws.map_or(Predictive::Probit, |count| Predictive::Sampling { count });
-        Settings { method, prior: self.prior, predictive, tempered: self.tempered && method.has_posterior() }
+        let (prior, tempered) = (self.prior.unwrap_or_default(), self.tempered && method.has_posterior());
+        Settings { method, prior, predictive: self.predictive(), tempered }
     }
 
     /// Fits a method, the `i`-th of `count`, and measures it.
-    fn fitted(
-        &self,
-        method: Method,
-        (i, count): (usize, usize),
-        given: &Given,
-        context: &Context,
-    ) -> Result<(FittedLaplace, Judged)> {
+    fn fitted(&self, method: Method, (i, count): (usize, usize), given: &Given, context: &Context) -> Result<Outcome> {
         let start = Instant::now();
         let fitted = context.fitting(|fit| {
             let stage = fit.stage(method.name(), i + 1, count);
-            let fit = FitContext { data: &self.data, progress: &stage, ..*fit };
+            let fit = FitContext { data: self.source(), progress: &stage, ..*fit };
             self.settings(method).fit(&given.network, &given.fit, Some(&given.validation), &fit)
         })?;
-        let seconds = start.elapsed().as_secs_f64();
+        let fit_seconds = start.elapsed().as_secs_f64();
         fitted.notes().iter().for_each(|note| context.warn(format_args!("{}: {note}", method.name())));
-        let ood = given.ood.as_ref().map(|rows| rows.x.to_f64());
-        let judged =
-            Judged::new(&fitted, seconds, &given.validation, given.measured(), ood.as_ref().map(|x| x.view()))?;
-        Ok((fitted, judged))
+        let start = Instant::now();
+        let test = answers(&fitted, given.measured().x.view())?;
+        let about = About {
+            name: method.name(),
+            object: object(&fitted, fit_seconds),
+            classes: fitted.network.classes.clone(),
+            seconds: [fit_seconds, start.elapsed().as_secs_f64()],
+        };
+        let validation = answers(&fitted, given.validation.x.view())?;
+        let ood = given.ood.as_ref().map(|rows| answers(&fitted, rows.x.to_f64().view())).transpose()?;
+        let judged = Judged::new(about, (&given.validation, &validation), (given.measured(), &test), ood.as_ref())?;
+        Ok(Outcome { name: method.name(), model: Box::new(fitted), judged })
     }
+}
 
-    /// The place of the method that was asked for, or of the one with the lowest NLL on the validation rows; and why.
-    fn chosen(&self, all: &[(FittedLaplace, Judged)], given: &Given) -> (usize, String) {
-        if self.method != "auto" {
-            let place = all.iter().position(|(fitted, _)| fitted.method.name() == self.method);
-            return (place.expect("it was planned"), format!("{} was asked for", self.method));
-        }
-        let losses: Vec<f64> = all.iter().map(|(_, judged)| judged.validation_nll).collect();
-        let best = (0..losses.len()).fold(0, |best, i| if losses[i] < losses[best] { i } else { best });
-        let others: Vec<String> = (0..losses.len())
-            .filter(|i| *i != best)
-            .map(|i| format!("{} {:.4}", all[i].0.method.name(), losses[i]))
-            .collect();
-        let why = format!(
-            "{} has the lowest NLL on {}: {:.4} ({})",
-            all[best].0.method.name(),
-            text::count(given.validation.n(), "validation row"),
-            losses[best],
-            others.join(", ")
-        );
-        (best, why)
+/// What a model says of rows `[n, d]`.
+fn answers(model: &dyn Predict, x: ArrayView2<f64>) -> Result<Answers> {
+    Ok(Answers { scores: model.scores(x)?, deviations: model.deviations(x)? })
+}
+
+/// What is known of a fitted posterior.
+fn object(fitted: &FittedLaplace, seconds: f64) -> serde_json::Value {
+    let mut object = json!({ "method": fitted.method.name(), "evidence": fitted.evidence, "seconds": seconds });
+    if fitted.method.has_posterior() {
+        object["prior_precision"] = json!(fitted.found.value);
+    }
+    let (name, value) = match fitted.network.number {
+        Some(_) => ("noise", fitted.noise),
+        None => ("temperature", fitted.temperature),
+    };
+    object[name] = json!(value);
+    object
+}
+
+/// The targets of labelled rows.
+fn target(rows: &Labelled) -> Target {
+    match rows.numbers.is_empty() {
+        true => Target::Classes { labels: rows.labels.clone(), names: rows.classes.clone() },
+        false => Target::Values(rows.numbers.clone()),
     }
 }

@@ -11,6 +11,8 @@ pub mod gram;
 pub mod inspect;
 pub mod kernels;
 pub mod laplace;
+mod laplace_functions;
+mod laplace_shown;
 pub mod ntk;
 pub mod predict;
 pub mod regress;

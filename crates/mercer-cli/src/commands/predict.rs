@@ -1,6 +1,7 @@
 //! `mercer predict`: numbers or classes for new rows, by a fitted model.
 
 use crate::context::Context;
+use crate::function_files::FunctionFiles;
 use crate::input::{SampleSource, Source};
 use crate::output::Output;
 use crate::score::{Score, score};
@@ -10,8 +11,8 @@ use mercer::apply::{Fitted, softmax_rows};
 use mercer::classifier::Classifier;
 use mercer::data::{Dataset, Target};
 use mercer::model::{Content, Model};
-use mercer::{Error, Result};
-use ndarray::{Array1, Array2};
+use mercer::{Error, Result, fail_if};
+use ndarray::{Array1, Array2, Axis, concatenate};
 use serde_json::json;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -27,16 +28,15 @@ pub struct Predict {
 
     /// New rows, with the columns that the model was fitted on; found by name where both tables name theirs. They may lack the
     /// target
-    #[arg(required_unless_present = "samples")]
+    #[arg(required_unless_present_any = ["logits", "samples"])]
     data: Option<String>,
-
-    /// For a model of sampled functions: the same functions at the new rows, an array [S, n]
-    #[arg(long, value_name = "FILE", conflicts_with = "data")]
-    samples: Option<String>,
 
     /// Predictions to write, .npy or .csv; a .csv has the score or the probability of every class too [default: print them]
     #[arg(long, short, value_name = "FILE")]
     out: Option<PathBuf>,
+
+    #[command(flatten)]
+    files: FunctionFiles,
 
     #[command(flatten)]
     source: Source,
@@ -55,22 +55,20 @@ impl Predict {
     pub fn run(self, context: &Context) -> Result<()> {
         let out = self.out.as_deref().map(Output::table).transpose()?;
         let Model { schema, content } = Model::load(&self.model, context.device)?;
-        let source = self.data.as_ref().or(self.samples.as_ref()).expect("one of them is required");
-        let data = match (&schema, &self.samples) {
-            (Some(_), Some(_)) => {
-                return Err(Error::input("the model was fitted to columns, not to --samples; give it new rows"));
-            }
-            (Some(schema), None) => self.source.open_like(source, schema, context)?,
-            (None, Some(file)) => {
-                let values = SampleSource::open(file, &self.source, context)?.by_point(None, context)?;
-                Dataset::new(file, values, None)?
-            }
-            (None, None) => self.source.numbers(source, context)?,
+        let alone = !self.files.given() && !self.files.samples.is_empty();
+        fail_if!(alone && self.data.is_some(), "give new rows or --samples, the functions there, not both");
+        let data = match (&self.data, &schema) {
+            (Some(data), Some(schema)) => Some(self.source.open_like(data, schema, context)?),
+            (Some(data), None) => Some(self.source.numbers(data, context)?),
+            (None, _) if self.files.given() => None,
+            (None, schema) => Some(self.sampled(schema.is_some(), context)?),
         };
         let start = Instant::now();
+        let rows = || data.as_ref().ok_or_else(|| Error::input("the model needs new rows, not a network's functions"));
         let predictions = match content {
-            Content::Fitted(Fitted::Predict(fitted)) => Predictions::of(&*fitted, &data)?,
-            Content::Network(network) => of_network(&network, &data)?,
+            Content::Fitted(Fitted::Predict(fitted)) if self.files.given() => self.of_functions(&*fitted, context)?,
+            Content::Fitted(Fitted::Predict(fitted)) => Predictions::of(&*fitted, rows()?)?,
+            Content::Network(network) => of_network(&network, rows()?)?,
             Content::Fitted(Fitted::Transform(_)) | Content::Spectrum(_) => {
                 return Err(Error::file(&self.model, "holds functions that do not predict; use `mercer transform`"));
             }
@@ -78,22 +76,55 @@ impl Predict {
         let seconds = start.elapsed().as_secs_f64();
         if let Some(out) = &out {
             predictions.write(out, context)?;
-            let written = text::count(data.n(), "prediction");
+            let written = text::count(predictions.values.len(), "prediction");
             context.note(format_args!("wrote {}: {written} in {}", out.path().display(), text::seconds(seconds)));
         }
-        let known = predictions.score(&data);
+        let known = data.as_ref().and_then(|data| predictions.score(data));
+        let name = self.data.as_deref().unwrap_or_default();
         if let Some(score) = &known {
             let cells: Vec<String> = score.cells().iter().map(|(name, value)| format!("{name} {value}")).collect();
-            context.note(format_args!("{source}: {} on {}", cells.join(", "), text::count(data.n(), "row")));
+            let rows = text::count(predictions.values.len(), "row");
+            context.note(format_args!("{name}: {} on {rows}", cells.join(", ")));
         }
         let mut object = json!({
-            "model": self.model.to_string_lossy(), "data": source, "n": data.n(), "predictions": predictions.shown(),
+            "model": self.model.to_string_lossy(), "data": self.data, "n": predictions.values.len(),
+            "predictions": predictions.shown(),
             "test": known, "seconds": seconds, "out": out,
         });
         if let Some(deviations) = &predictions.deviations {
             object["deviations"] = json!(deviations.to_vec());
         }
         context.result(&object, || if out.is_some() { String::new() } else { predictions.table() })
+    }
+}
+
+impl Predict {
+    /// The values of sampled functions at new rows, for a model of such functions.
+    fn sampled(&self, has_columns: bool, context: &Context) -> Result<Dataset> {
+        fail_if!(has_columns, "the model was fitted to columns, not to --samples; give it new rows");
+        let [file] = &self.files.samples[..] else {
+            return Err(Error::input("--samples must name one file here: the functions at the new rows"));
+        };
+        let values = SampleSource::open(file, &self.source, context)?.by_point(None, context)?;
+        Dataset::new(file, values, None)
+    }
+
+    /// Predictions from the outputs and functions of a network, a few rows at a time.
+    fn of_functions(&self, fitted: &dyn mercer::apply::Predict, context: &Context) -> Result<Predictions> {
+        let opened = self.files.open(&["the new rows"], context)?;
+        let network = opened[0].network()?;
+        let (mut scores, mut deviations) = (vec![], vec![]);
+        for rows in network.batches() {
+            let x = network.rows(rows)?;
+            scores.push(fitted.scores(x.view())?);
+            deviations.extend(fitted.deviations(x.view())?.into_iter().flatten());
+        }
+        let views: Vec<_> = scores.iter().map(|part| part.view()).collect();
+        let scores = concatenate(Axis(0), &views).map_err(|_| Error::input("there are no rows"))?;
+        let (values, probabilities) = (fitted.decode(scores.view()), fitted.probabilities(scores.view()));
+        let numbers = matches!(values, Target::Values(_));
+        let deviations = numbers.then(|| deviations.into());
+        Ok(Predictions { values, scores: (!numbers).then_some(scores), probabilities, deviations })
     }
 }
 

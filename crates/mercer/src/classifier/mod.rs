@@ -20,6 +20,7 @@ mod calibration;
 mod detection;
 mod file;
 mod labelled;
+mod number_cases;
 mod scores;
 mod training;
 
@@ -28,6 +29,7 @@ pub use calibration::{Cases, Estimate, Measure};
 pub use detection::Detection;
 pub use file::Unnamed;
 pub use labelled::{Labelled, Number, Standardizer};
+pub use number_cases::{NumberCases, NumberMeasure};
 pub use scores::{Errors, Quality, Scores};
 pub use training::{Epoch, Settings, Trained, train};
 

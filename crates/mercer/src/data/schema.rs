@@ -144,6 +144,12 @@ impl Schema {
         Ok(schema)
     }
 
+    /// The scaling of the features, where there is one.
+    #[doc(hidden)]
+    pub fn scaler(&self) -> Option<&Scaler> {
+        self.scaler.as_ref()
+    }
+
     /// The scaling of the features: numbers and dates only.
     fn fit_scaler(&self, table: &Table) -> Result<Scaler> {
         let (x, _) = self.matrix(table)?;

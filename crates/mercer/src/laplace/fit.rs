@@ -139,11 +139,11 @@ impl Laplace {
 }
 
 /// The temperature T with the least loss of `softmax(s/T)` for scores `[n, C]`.
-fn temperature(scores: &Array2<f64>, likelihood: &Likelihood) -> Result<Searched> {
+pub(super) fn temperature(scores: &Array2<f64>, likelihood: &Likelihood) -> Result<Searched> {
     search(|all| Ok(all.iter().map(|t| likelihood.mean_loss((scores / *t).view(), scores.view())).collect()))
 }
 
-fn needed<'a>(validation: Option<&'a Labelled>, what: &str) -> Result<&'a Labelled> {
+pub(super) fn needed<'a, T>(validation: Option<&'a T>, what: &str) -> Result<&'a T> {
     validation.ok_or_else(|| {
         Error::input(format!(
             "{what} is found on rows that the network was not trained on; give such rows to validate on"
@@ -152,11 +152,14 @@ fn needed<'a>(validation: Option<&'a Labelled>, what: &str) -> Result<&'a Labell
 }
 
 /// The marginal likelihood `p(y) ≈ p(y|θ) e^{−τ‖θ‖²/2} det(I + H/(σ²τ))^{−1/2}` of the precision τ and the noise σ².
-struct Marginal<'a> {
-    likelihood: &'a Likelihood,
-    z: ArrayView2<'a, f64>,
-    eigenvalues: Vec<f64>,
-    square: f64,
+pub(super) struct Marginal<'a> {
+    pub likelihood: &'a Likelihood,
+    /// Outputs `[n, C]`.
+    pub z: ArrayView2<'a, f64>,
+    /// Eigenvalues of H for a noise of one.
+    pub eigenvalues: Vec<f64>,
+    /// `‖θ‖²`
+    pub square: f64,
 }
 
 impl<'a> Marginal<'a> {
@@ -176,7 +179,7 @@ impl<'a> Marginal<'a> {
     }
 
     /// τ, and for numbers σ², with the largest marginal likelihood.
-    fn largest(&self) -> Result<(Searched, f64)> {
+    pub fn largest(&self) -> Result<(Searched, f64)> {
         let noise = |τ: f64| match self.numbers() {
             true => search(|all| Ok(all.iter().map(|noise| -self.at(τ, *noise)).collect())).map(|s| s.value),
             false => Ok(1.0),

@@ -179,25 +179,7 @@ impl Structure for Functions {
         if products && !full {
             return Ok((z, shifts.iter().map(|shift| self.variances(&f, c, *shift)).collect()));
         }
-        let rotated = self.rotated(&f, c);
-        // Σ_cc' = Σ_k Z_ck Z_c'k/(λ_k + s)
-        let covariance = |shift: &f64| {
-            let weights = self.eigenvalues.mapv(|λ| 1.0 / (λ + shift));
-            let mut out = Array3::zeros((x.nrows(), c, if full { c } else { 1 }));
-            for (a, za) in rotated.iter().enumerate() {
-                let weighted = za * &weights;
-                for (b, zb) in rotated.iter().enumerate().filter(|(b, _)| if full { *b <= a } else { *b == a }) {
-                    let sums = (&weighted * zb).sum_axis(Axis(1));
-                    let b = if full { b } else { 0 };
-                    out.slice_mut(s![.., a, b]).assign(&sums);
-                    if full {
-                        out.slice_mut(s![.., b, a]).assign(&sums);
-                    }
-                }
-            }
-            out
-        };
-        Ok((z, shifts.iter().map(covariance).collect()))
+        Ok((z, covariances(&self.rotated(&f, c), &self.eigenvalues, shifts, full)))
     }
 
     fn pack<'a>(&'a self, bundle: &mut Bundle<'a>) {
@@ -214,6 +196,34 @@ impl Structure for Functions {
             }
         }
     }
+}
+
+/// `Σ_cc' = Σ_k Z_ck Z_c'k/(λ_k + s)` `[n, C, C]`, or, unless `full`, the diagonals `[n, C, 1]`, for every shift s, from `Z_c` `[n, K]` for
+/// every output c and λ `[K]`.
+pub(super) fn covariances(
+    rotated: &[Array2<f64>],
+    eigenvalues: &Array1<f64>,
+    shifts: &[f64],
+    full: bool,
+) -> Vec<Array3<f64>> {
+    let (n, c) = (rotated[0].nrows(), rotated.len());
+    let covariance = |shift: &f64| {
+        let weights = eigenvalues.mapv(|λ| 1.0 / (λ + shift));
+        let mut out = Array3::zeros((n, c, if full { c } else { 1 }));
+        for (a, za) in rotated.iter().enumerate() {
+            let weighted = za * &weights;
+            for (b, zb) in rotated.iter().enumerate().filter(|(b, _)| if full { *b <= a } else { *b == a }) {
+                let sums = (&weighted * zb).sum_axis(Axis(1));
+                let b = if full { b } else { 0 };
+                out.slice_mut(s![.., a, b]).assign(&sums);
+                if full {
+                    out.slice_mut(s![.., b, a]).assign(&sums);
+                }
+            }
+        }
+        out
+    };
+    shifts.iter().map(covariance).collect()
 }
 
 /// `Σ_i Λ_i ⊗ f_i f_iᵀ` `[C·k, C·k]` for features `f` `[n, k]` and outputs `z` `[n, C]`.
@@ -233,7 +243,7 @@ fn product_gram(f: &Array2<f64>, z: &Array2<f64>, classes: bool) -> Array2<f64> 
 }
 
 /// `Σ_i Ψ_iᵀ Λ_i Ψ_i` `[k, k]` for functions `ψ` `[n·C, k]` and outputs `z` `[n, C]`.
-fn dense_gram(psi: &Array2<f64>, z: &Array2<f64>, classes: bool) -> Array2<f64> {
+pub(super) fn dense_gram(psi: &Array2<f64>, z: &Array2<f64>, classes: bool) -> Array2<f64> {
     let ((n, c), k) = (z.dim(), psi.ncols());
     let λ = likelihood::curvature(z.view(), classes);
     let mut weighted = Array2::zeros((n * c, k));

@@ -17,6 +17,8 @@
 //!
 //! τ is found by the marginal likelihood or by the loss on other rows.
 //!
+//! A network of another program needs no weights here: [`FunctionLaplace`] takes its outputs and functions that stand for its derivatives.
+//!
 //! ```
 //! use mercer::apply::Predict;
 //! use mercer::classifier::{Classifier, Labelled, Settings, train};
@@ -44,15 +46,21 @@ mod eigenfunctions;
 mod ella;
 mod fit;
 mod fitted;
+mod function_fit;
+mod function_fitted;
 mod functions;
 mod kfac;
 mod likelihood;
+mod network_functions;
 mod passes;
 mod predictive;
 mod search;
 
 pub use cost::Cost;
 pub use fitted::FittedLaplace;
+pub use function_fit::{FunctionLaplace, FunctionMethod};
+pub use function_fitted::FittedFunctionLaplace;
+pub use network_functions::NetworkFunctions;
 pub use predictive::Predictive;
 pub use search::Searched;
 

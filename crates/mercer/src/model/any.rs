@@ -5,7 +5,7 @@ use crate::apply::{Fitted, Saved, read};
 use crate::classifier::Classifier;
 use crate::compute::Device;
 use crate::data::Schema;
-use crate::laplace::FittedLaplace;
+use crate::laplace::{FittedFunctionLaplace, FittedLaplace};
 use crate::spectrum::Spectrum;
 use crate::{Error, Registry, Result};
 use std::path::Path;
@@ -76,6 +76,9 @@ impl Model {
                     }
                     FittedLaplace::KIND => {
                         Content::Fitted(Fitted::Predict(Box::new(FittedLaplace::unpack(bundle, device)?)))
+                    }
+                    FittedFunctionLaplace::KIND => {
+                        Content::Fitted(Fitted::Predict(Box::new(FittedFunctionLaplace::unpack(bundle, device)?)))
                     }
                     Spectrum::KIND => Content::Spectrum(Box::new(Spectrum::unpack(bundle, device)?)),
                     _ => Content::Fitted(Fitted::unpack(bundle, kind, device)?),

@@ -1,0 +1,88 @@
+//! What `mercer laplace` makes of fitted methods: the choice among them, the model, the report, the table.
+
+use super::laplace::Laplace;
+use crate::context::Context;
+use crate::output::Output;
+use crate::posterior::Rows;
+use crate::text;
+use crate::uncertainty::{Judged, Judgement};
+use crate::uncertainty_page::page;
+use mercer::Result;
+use mercer::apply::{Predict, SavedPredict};
+use mercer::data::Schema;
+use serde_json::json;
+
+/// A fitted method, and what it is worth.
+pub(super) struct Outcome {
+    pub name: &'static str,
+    pub model: Box<dyn SavedPredict>,
+    pub judged: Judged,
+}
+
+/// What was fitted on, validated on and measured on.
+pub(super) struct Counts {
+    pub fit: usize,
+    pub validation: usize,
+    pub measured: usize,
+}
+
+impl Laplace {
+    /// The files to write, checked before any work: the model and the report.
+    pub(super) fn outputs(&self) -> Result<[Option<Output>; 2]> {
+        let out = self.out.as_deref().map(Output::new).transpose()?;
+        Ok([out, self.report.as_deref().map(|path| Output::with_extension(path, &["html"])).transpose()?])
+    }
+
+    /// Chooses among fitted methods, writes what was asked for, and shows all of them. `table` has the schema of the rows and the rows
+    /// themselves, where models are functions of them.
+    pub(super) fn finish(
+        &self,
+        all: &[Outcome],
+        counts: Counts,
+        table: Option<(&Schema, &Rows)>,
+        [out, report]: [Option<Output>; 2],
+        context: &Context,
+    ) -> Result<()> {
+        let (chosen, why) = self.chosen(all, counts.validation);
+        let judged = Judgement::new(all.iter().map(|outcome| &outcome.judged), chosen, context.seed);
+        if let Some(out) = &out {
+            all[chosen].model.write(table.map(|(schema, _)| schema), out.path())?;
+            context.wrote(out);
+        }
+        let rows = self.test.as_deref().unwrap_or("the validation rows");
+        if let Some(report) = &report {
+            let models: Vec<(&str, &dyn Predict)> =
+                all.iter().map(|outcome| (outcome.name, &*outcome.model as &dyn Predict)).collect();
+            let drawn = table.map(|(_, rows)| rows.drawn(&models)).transpose()?.flatten();
+            let of = if self.files.given() { self.files.logits[0].clone() } else { self.first.clone() };
+            let title = format!("Uncertainty of {of} on {}", self.source());
+            report.text(&page(&judged, &title, &why, rows, drawn).command(&context.command).html())?;
+            context.wrote(report);
+        }
+        let object = json!({
+            "network": self.data.as_ref().map(|_| &self.first), "logits": self.files.logits, "data": self.source(),
+            "n": counts.fit, "validation": counts.validation, "measured_on": rows, "rows": counts.measured,
+            "method": all[chosen].name, "why": why, "methods": judged.objects(), "out": out, "report": report,
+        });
+        context.costly_result(&object, || format!("{}\n{}\n", judged.table(), why))
+    }
+
+    /// The place of the method that was asked for, or of the one with the lowest NLL on the validation rows; and why.
+    fn chosen(&self, all: &[Outcome], rows: usize) -> (usize, String) {
+        if self.method != "auto" {
+            let place = all.iter().position(|outcome| outcome.name == self.method);
+            return (place.expect("it was planned"), format!("{} was asked for", self.method));
+        }
+        let losses: Vec<f64> = all.iter().map(|outcome| outcome.judged.validation_nll).collect();
+        let best = (0..losses.len()).fold(0, |best, i| if losses[i] < losses[best] { i } else { best });
+        let others = (0..losses.len()).filter(|i| *i != best).map(|i| format!("{} {:.4}", all[i].name, losses[i]));
+        let why = format!(
+            "{} has the lowest NLL on {}: {:.4} ({})",
+            all[best].name,
+            text::count(rows, "validation row"),
+            losses[best],
+            others.collect::<Vec<_>>().join(", ")
+        );
+        (best, why)
+    }
+}

@@ -1,0 +1,315 @@
+//! The posterior of a network of which only functions are known.
+
+use super::fit::{Marginal, needed, temperature};
+use super::function_fitted::{FittedFunctionLaplace, Weights};
+use super::functions::dense_gram;
+use super::likelihood::Likelihood;
+use super::network_functions::{NetworkFunctions, parts};
+use super::predictive::probit;
+use super::search::search;
+use super::{Predictive, Prior, Searched};
+use crate::data::Target;
+use crate::linalg::{eigh, matmul};
+use crate::spectrum::Origin;
+use crate::{Error, FitContext, Result, fail_if};
+use ndarray::{Array1, Array2, ArrayView2, s};
+use serde::{Deserialize, Serialize};
+use std::f64::consts::TAU;
+use std::time::Instant;
+
+/// Which posterior over the given functions. Example: [`FunctionLaplace`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FunctionMethod {
+    /// The network alone.
+    Map,
+    /// `softmax(z/T)`, T with the least loss on other rows.
+    Temperature,
+    /// Over all K functions: exact, where they are the derivatives by all parameters.
+    Functions,
+    /// Over the leading eigenfunctions in their span.
+    Eigenfunctions {
+        /// How many.
+        count: usize,
+    },
+}
+
+impl FunctionMethod {
+    /// All of them, with `count` eigenfunctions.
+    pub fn all(count: usize) -> [FunctionMethod; 4] {
+        use FunctionMethod::*;
+        [Map, Temperature, Functions, Eigenfunctions { count }]
+    }
+
+    /// Its name, such as `eigenfunctions`.
+    pub fn name(self) -> &'static str {
+        match self {
+            FunctionMethod::Map => "map",
+            FunctionMethod::Temperature => "temperature",
+            FunctionMethod::Functions => "functions",
+            FunctionMethod::Eigenfunctions { .. } => "eigenfunctions",
+        }
+    }
+
+    /// Bytes of a fit to K functions with C outputs at `n` rows.
+    pub fn bytes(self, n: usize, c: usize, k: usize) -> u64 {
+        let outputs = 8 * (n as u64).saturating_mul(c as u64);
+        match self {
+            FunctionMethod::Map | FunctionMethod::Temperature => outputs,
+            _ => outputs.saturating_add(32 * (k as u64).saturating_mul(k as u64)),
+        }
+    }
+}
+
+/// Linearised Laplace of a network of any program, from its outputs and from functions Ψ that stand for its derivatives:
+/// `Σ(x) = Ψ(x) [Σ_i Ψ_iᵀ Λ_i Ψ_i + τI]⁻¹ Ψ(x)ᵀ`, by algebra of K×K matrices.
+///
+/// ```
+/// use mercer::data::Target;
+/// use mercer::laplace::{FunctionLaplace, FunctionMethod, NetworkFunctions};
+/// use ndarray::{Array2, Array3};
+/// // g(x) = 2x, whose derivative by the slope is x.
+/// let x = Array2::from_shape_fn((50, 1), |(i, _)| i as f64 / 25.0 - 1.0);
+/// let (z, j) = (&x * 2.0, x.clone().insert_axis(ndarray::Axis(2)));
+/// let y = Target::Values(z.iter().enumerate().map(|(i, z)| z + 0.1 * (7.0 * i as f64).sin()).collect());
+/// let network = NetworkFunctions::jacobians(z.view(), j.view())?;
+/// let laplace = FunctionLaplace::new(FunctionMethod::Functions);
+/// let fitted = laplace.fit(&network, &y, Some((&network, &y)), &Default::default())?;
+/// let deviations = fitted.deviations_at(&network)?.unwrap();
+/// assert!((deviations[25] - fitted.noise.sqrt()).abs() < 1e-12 && deviations[0] > deviations[25]); // x = 0 has noise alone
+/// # Ok::<(), mercer::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct FunctionLaplace {
+    /// Which posterior.
+    pub method: FunctionMethod,
+    /// How τ is found; by the marginal likelihood only where `square` is known.
+    pub prior: Prior,
+    /// `‖θ‖²` of the parameters whose derivatives the functions are, where that is known.
+    pub square: Option<f64>,
+    /// How probabilities are found.
+    pub predictive: Predictive,
+    /// Whether the scores of classes are divided by a temperature, found on validation rows, too.
+    pub tempered: bool,
+}
+
+/// Rows that the network has not seen, with their targets.
+type Validation<'a, 'b> = Option<(&'a NetworkFunctions<'b>, &'a Target)>;
+
+impl FunctionLaplace {
+    /// With τ by the loss on validation rows, and probabilities by the probit approximation.
+    pub fn new(method: FunctionMethod) -> FunctionLaplace {
+        let (prior, predictive) = (Prior::Validation, Predictive::Probit);
+        FunctionLaplace { method, prior, square: None, predictive, tempered: false }
+    }
+
+    /// Fits the posterior to the targets `y` `[n]`: numbers where the network has one output, else classes, one for each output.
+    pub fn fit(
+        &self,
+        network: &NetworkFunctions,
+        y: &Target,
+        validation: Validation,
+        context: &FitContext,
+    ) -> Result<FittedFunctionLaplace> {
+        let start = Instant::now();
+        let (n, c, k) = (network.n(), network.outputs(), network.functions());
+        fail_if!(self.predictive == Predictive::Sampling { count: 0 }, "at least one sample is needed");
+        fail_if!(
+            self.prior == Prior::Likelihood && self.square.is_none(),
+            "the marginal likelihood needs the norm of the parameters, which functions do not tell; find the prior precision on validation \
+             rows"
+        );
+        context.budget.require(
+            format!("the posterior over {k} functions"),
+            self.method.bytes(n, c, k),
+            "give fewer functions, or the values of their leading eigenfunctions",
+        )?;
+        let classes = class_names(y, c)?;
+        let likelihood = likelihood(y, &classes, n)?;
+        let validated = match validation {
+            Some((network, y)) => {
+                fail_if!(
+                    (network.outputs(), network.functions()) != (c, k),
+                    "the validation rows have {} outputs and {} functions, the others {c} and {k}",
+                    network.outputs(),
+                    network.functions()
+                );
+                Some((network, self::likelihood(y, &classes, network.n())?))
+            }
+            None => None,
+        };
+        let rows = |what: &str| needed(validated.as_ref(), what);
+        let weights = match self.method {
+            FunctionMethod::Map | FunctionMethod::Temperature => None,
+            FunctionMethod::Functions => Some(weights(network, None, context)?),
+            FunctionMethod::Eigenfunctions { count } => Some(weights(network, Some(count), context)?),
+        };
+        let residuals = |(network, likelihood): &(&NetworkFunctions, Likelihood)| {
+            Ok::<f64, Error>(likelihood.mean_square(network.all_outputs()?.view()))
+        };
+        let (mut found, mut noise) = (Searched { value: 1.0, loss: 0.0, at_end: false }, 1.0);
+        match (&weights, self.prior) {
+            (Some(weights), Prior::Validation) => {
+                let (network, likelihood) = rows("the prior precision")?;
+                (found, noise) = self.by_validation(weights, network, likelihood)?;
+            }
+            (Some(Weights { eigenvalues, .. }), Prior::Likelihood) => {
+                let (z, square) = (network.all_outputs()?, self.square.expect("it was checked"));
+                let marginal =
+                    Marginal { likelihood: &likelihood, z: z.view(), eigenvalues: eigenvalues.to_vec(), square };
+                (found, noise) = marginal.largest()?;
+            }
+            (Some(_), Prior::Given { precision, noise: given }) => {
+                found.value = precision;
+                noise = if c == 1 { given } else { 1.0 };
+            }
+            _ if c == 1 => {
+                noise = match &validated {
+                    Some(rows) => residuals(rows)?,
+                    None => likelihood.mean_square(network.all_outputs()?.view()),
+                }
+            }
+            _ => {}
+        }
+        let kernel = format!("{k} functions of a network with {c} outputs");
+        let method = format!("laplace ({})", self.method.name());
+        let origin = Origin::new(method, kernel, (n, network.width()), context, start);
+        let mut fitted = FittedFunctionLaplace {
+            classes,
+            method: self.method,
+            predictive: self.predictive,
+            found,
+            temperature: 1.0,
+            noise,
+            weights,
+            origin: Origin { outputs: c, ..origin },
+            notes: vec![],
+        };
+        if self.method == FunctionMethod::Temperature || self.tempered && c > 1 {
+            fail_if!(c == 1, "the temperature scales logits of classes; the network predicts a number");
+            let (network, likelihood) = rows("the temperature")?;
+            let found = temperature(&fitted.scores_at(network)?, likelihood)?;
+            fitted.note_end("temperature", &found);
+            fitted.temperature = found.value;
+        }
+        if fitted.weights.is_some() {
+            fitted.note_end("prior precision", &fitted.found.clone());
+        }
+        fail_if!(
+            !(fitted.found.value > 0.0 && fitted.found.loss.is_finite() && noise > 0.0);
+            Error::Numerical("the loss is not finite for any precision of the prior; look at the rows and their targets".into())
+        );
+        Ok(fitted)
+    }
+
+    /// τ with the least loss on rows, and for numbers the noise σ². For a number, the variance is `σ²(1 + q)` with
+    /// `q = Ψ(H + s)⁻¹Ψᵀ`, `s = σ²τ`, so that σ² is the mean of `(y − z)²/(1 + q)` for every s.
+    fn by_validation(
+        &self,
+        weights: &Weights,
+        network: &NetworkFunctions,
+        likelihood: &Likelihood,
+    ) -> Result<(Searched, f64)> {
+        let z = network.all_outputs()?;
+        // In units of the mean variance of the functions, so that their scale does not matter.
+        let shifts = |values: &[f64]| values.iter().map(|v| v * weights.mean_square).collect::<Vec<f64>>();
+        if let Likelihood::Numbers(y) = likelihood {
+            let noise = |q: &Array2<f64>| {
+                z.iter().zip(y).zip(q).map(|((z, y), q)| (z - y).powi(2) / (1.0 + q)).sum::<f64>() / y.len() as f64
+            };
+            let loss = |q: &Array2<f64>| {
+                let logarithms = q.iter().map(|q| q.ln_1p()).sum::<f64>() / y.len() as f64;
+                0.5 * (logarithms + noise(q).ln() + 1.0 + TAU.ln())
+            };
+            let found = search(|values| Ok(weights.variances(network, &shifts(values))?.iter().map(loss).collect()))?;
+            let shift = found.value * weights.mean_square;
+            let noise = noise(&weights.variances(network, &[shift])?[0]);
+            return Ok((Searched { value: shift / noise, ..found }, noise));
+        }
+        let loss = |variances: Array2<f64>| {
+            let scores = probit(z.view(), variances.view());
+            match self.tempered {
+                true => temperature(&scores, likelihood).map(|found| found.loss),
+                false => Ok(likelihood.mean_loss(scores.view(), scores.view())),
+            }
+        };
+        let found = search(|values| weights.variances(network, &shifts(values))?.into_iter().map(loss).collect())?;
+        Ok((Searched { value: found.value * weights.mean_square, ..found }, 1.0))
+    }
+}
+
+/// The names of the classes of C outputs; none where there is one output, a number.
+fn class_names(y: &Target, c: usize) -> Result<Vec<String>> {
+    if c == 1 {
+        return Ok(vec![]);
+    }
+    let Target::Classes { names, .. } = y.as_classes()? else { unreachable!("classes") };
+    let place = |name: &String| name.parse::<usize>().is_ok_and(|place| place < c);
+    match names.len() == c {
+        true => Ok(names),
+        // Some classes have no row: whole numbers say which.
+        false if names.iter().all(place) => Ok((0..c).map(|c| c.to_string()).collect()),
+        false => Err(Error::input(format!(
+            "the network has {c} outputs and the targets {} classes; number the classes from 0 to {}, in the order of the outputs",
+            names.len(),
+            c - 1
+        ))),
+    }
+}
+
+/// The targets `[n]` as the network sees them.
+fn likelihood(y: &Target, classes: &[String], n: usize) -> Result<Likelihood> {
+    fail_if!(y.len() != n, "there are {} targets and outputs of {n} rows", y.len());
+    if classes.is_empty() {
+        let Target::Values(values) = y else {
+            return Err(Error::input("the network puts out one number, but the targets are classes"));
+        };
+        return Ok(Likelihood::Numbers(values.clone()));
+    }
+    let Target::Classes { labels, names } = y.as_classes()? else { unreachable!("classes") };
+    let place = |name: &String| {
+        classes.iter().position(|class| class == name).ok_or_else(|| {
+            Error::input(format!("the class `{name}` is not one of the network's ({})", classes.join(", ")))
+        })
+    };
+    let places = names.iter().map(place).collect::<Result<Vec<_>>>()?;
+    Ok(Likelihood::Classes(labels.iter().map(|&label| places[label]).collect()))
+}
+
+/// The posterior over all functions, or over `count` eigenfunctions: with `ΨᵀΨ = U diag(μ) Uᵀ` they are the leading columns of ΨU, and
+/// `H = Σ_i Ψ_iᵀ Λ_i Ψ_i = Q diag(λ) Qᵀ` in their span.
+fn weights(network: &NetworkFunctions, count: Option<usize>, context: &FitContext) -> Result<Weights> {
+    fail_if!(count == Some(0), "at least one eigenfunction is needed");
+    let (n, c, k) = (network.n(), network.outputs(), network.functions());
+    let mut squares = 0.0;
+    let sum = |map: Option<&Array2<f64>>, of: &mut dyn FnMut(&Array2<f64>, ArrayView2<f64>) -> Array2<f64>| {
+        let order = map.map_or(k, |map| map.ncols());
+        let mut gram = Array2::zeros((order, order));
+        for rows in network.batches() {
+            context.progress.step("functions", rows.start, n, "rows");
+            let (z, psi) = parts(network.rows(rows)?.view(), c);
+            let psi = map.map_or_else(|| psi.clone(), |map| matmul(psi.view(), map.view()));
+            gram += &of(&psi, z.view());
+        }
+        Ok::<_, Error>(gram)
+    };
+    let leading = match count {
+        Some(count) => {
+            let gram = sum(None, &mut |psi, _| matmul(psi.t(), psi.view()))?;
+            let (μ, u) = eigh(context.device, gram.view())?;
+            let kept = μ.iter().take(count).take_while(|value| **value > 1e-12 * μ[0] && **value > 0.0).count();
+            fail_if!(kept == 0, "the functions are zero at all rows");
+            Some(u.slice(s![.., ..kept]).to_owned())
+        }
+        None => None,
+    };
+    let h = sum(leading.as_ref(), &mut |psi, z| {
+        squares += psi.iter().map(|v| v * v).sum::<f64>();
+        dense_gram(psi, &z.to_owned(), c > 1)
+    })?;
+    fail_if!(squares == 0.0, "the functions are zero at all rows");
+    let (λ, q) = eigh(context.device, h.view())?;
+    let map = leading.map_or_else(|| q.clone(), |u| matmul(u.view(), q.view()));
+    let eigenvalues = Array1::from_iter(λ.into_iter().map(|λ| λ.max(0.0)));
+    Ok(Weights { eigenvalues, map, mean_square: squares / (n * c) as f64 })
+}
