@@ -27,6 +27,7 @@ mod gp_uci;
 mod graph_laplacian;
 mod hydrogen;
 mod inference_cost;
+mod lla_cifar10;
 mod mlp_gp;
 mod network_ntk;
 mod neural_methods;
@@ -34,6 +35,7 @@ mod neural_methods;
 mod neural_operators;
 mod oscillator;
 mod population;
+mod uncertainty;
 
 use mercer::spectrum::neural::{Kind, Neural};
 use mercer::{FitContext, Result};
@@ -107,6 +109,8 @@ experiments! {
         "trained networks, random features and landmarks of equal inference cost: does training pay off?",
     gp_uci "gp-uci":
         "Gaussian processes on nine tables of the UCI repository, on their published splits: error, NLL, coverage",
+    lla_cifar10 "lla-cifar10":
+        "the uncertainty of a network trained on CIFAR-10: all Laplace posteriors, tuned on folds of the test images",
     mlp_gp "mlp-gp":
         "the Gaussian process of a network in the plane: its first functions by NeuralEF and exactly",
     cnn_gp "cnn-gp":
