@@ -29,6 +29,7 @@ mod hydrogen;
 mod inference_cost;
 mod lla_1d;
 mod lla_mnist;
+mod lla_cifar10;
 mod mlp_gp;
 mod network_ntk;
 mod neural_methods;
@@ -36,6 +37,7 @@ mod neural_methods;
 mod neural_operators;
 mod oscillator;
 mod population;
+mod uncertainty;
 
 use mercer::spectrum::neural::{Kind, Neural};
 use mercer::{FitContext, Result};
@@ -113,6 +115,8 @@ experiments! {
         "linearised Laplace of tiny networks: every approximation, NeuralEF's among them, beside the exact posterior",
     lla_mnist "lla-mnist":
         "linearised Laplace of a LeNet on MNIST: NLL, calibration, Fashion-MNIST as the other distribution, turned digits",
+    lla_cifar10 "lla-cifar10":
+        "the uncertainty of a network trained on CIFAR-10: all Laplace posteriors, tuned on folds of the test images",
     mlp_gp "mlp-gp":
         "the Gaussian process of a network in the plane: its first functions by NeuralEF and exactly",
     cnn_gp "cnn-gp":

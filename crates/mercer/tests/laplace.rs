@@ -358,9 +358,9 @@ fn residual_networks_have_every_structure() {
     let (fit, held_out) = (few(&fit, 200), few(&held_out, 60));
     let logits = network.logits(held_out.x.view()).unwrap().mapv(f64::from);
     for method in Method::ALL.into_iter().filter(|method| method.has_posterior()) {
-        let fitted = Laplace::new(method).fit(&network, &fit, None, &FitContext::default()).unwrap();
+        let fitted = Laplace::new(method).fit(&network, &fit, Some(&held_out), &FitContext::default()).unwrap();
         let (mean, variances) = fitted.outputs(held_out.x.view()).unwrap();
-        // Eigenfunctions are of differences of logits.
+        // Eigenfunctions and fixed means are of differences of logits.
         let centred = |z: &Array2<f64>| z - &z.mean_axis(Axis(1)).unwrap().insert_axis(Axis(1));
         close(centred(&mean), centred(&logits), 1e-4, method.name());
         assert!(variances.iter().all(|v| *v > 0.0 && v.is_finite()), "{method:?}");

@@ -24,15 +24,16 @@ pub struct Reproduce {
     #[arg(long)]
     quick: bool,
 
-    /// ntk: the network, a file that `mercer train` wrote [default: a small one is trained on the two classes]
+    /// ntk: the network, a file that `mercer train` wrote [default: a small one is trained on the two classes]; lla-cifar10: the
+    /// checkpoint, a state dict of PyTorch whose file is called after its network [default: cifar10-resnets/resnet20.safetensors]
     #[arg(long, value_name = "FILE.safetensors")]
     net: Option<PathBuf>,
 
-    /// cnn-gp, ntk: training images whose kernel is fitted
+    /// cnn-gp, ntk: training images whose kernel is fitted; lla-cifar10: training images that curvatures are taken at
     #[arg(long = "train-images", value_name = "N")]
     train: Option<usize>,
 
-    /// cnn-gp, ntk: test images
+    /// cnn-gp, ntk, lla-cifar10: test images
     #[arg(long = "test-images", value_name = "N")]
     test: Option<usize>,
 
@@ -57,9 +58,9 @@ impl Reproduce {
     /// The options that only some experiments take, if they were given: name, experiments, value.
     fn given(&self) -> Vec<(&'static str, &'static [&'static str], String)> {
         let options = [
-            ("net", &["ntk"][..], self.net.as_ref().map(|net| net.display().to_string())),
-            ("train-images", &["cnn-gp", "ntk"], self.train.map(|n| n.to_string())),
-            ("test-images", &["cnn-gp", "ntk"], self.test.map(|n| n.to_string())),
+            ("net", &["ntk", "lla-cifar10"][..], self.net.as_ref().map(|net| net.display().to_string())),
+            ("train-images", &["cnn-gp", "ntk", "lla-cifar10"], self.train.map(|n| n.to_string())),
+            ("test-images", &["cnn-gp", "ntk", "lla-cifar10"], self.test.map(|n| n.to_string())),
             ("steps", &["cnn-gp"], self.steps.map(|n| n.to_string())),
             ("directions", &["ntk"], self.directions.map(|n| n.to_string())),
         ];

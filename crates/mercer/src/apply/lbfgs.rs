@@ -10,11 +10,11 @@ const MEMORY: usize = 10;
 const LONGEST: f64 = 2.0;
 
 /// The value of a function and its gradient; none where it has no value.
-pub(super) type Evaluated = Option<(f64, Vec<f64>)>;
+pub(crate) type Evaluated = Option<(f64, Vec<f64>)>;
 
 /// Where a minimisation ended.
 #[derive(Clone, Debug)]
-pub(super) struct Minimum {
+pub(crate) struct Minimum {
     pub x: Vec<f64>,
     pub value: f64,
     /// The largest component of the gradient along which x could still move.
@@ -32,7 +32,7 @@ struct Point {
 
 /// Minimises `f` from `start` with every variable within its `bounds`, until no component of the gradient is above `tolerance`, `steps` are
 /// made, or `goes_on` says no. None where `f` has no value at the start.
-pub(super) fn minimise(
+pub(crate) fn minimise(
     start: Vec<f64>,
     bounds: &[(f64, f64)],
     (tolerance, steps): (f64, usize),

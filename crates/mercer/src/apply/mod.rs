@@ -98,6 +98,7 @@ pub use interval_report::interval_factor;
 pub use iterative_process::{FittedIterativeProcess, IterativeProcess};
 pub use kernel_pca::{FittedKernelPca, KernelPca};
 pub use laplacian_eigenmaps::{Affinity, LaplacianEigenmaps};
+pub(crate) use lbfgs::minimise;
 pub use logistic::{FittedLogistic, Logistic};
 pub use measures::{ClassMeasures, ClassReport};
 pub use nadaraya_watson::{Averages, Bandwidth, FittedNadarayaWatson, NadarayaWatson};

@@ -74,6 +74,11 @@ impl Laplace {
                 let fit = kernel(m, c) + m * backward + ritz + n * (pass + (c * k).powi(2) / 2.0) + algebra;
                 (bytes + 20.0 * m * m + 8.0 * n * units, fit, pass + units * k + c * k * k)
             }
+            Method::FixedMean { landmarks } => {
+                let m = (landmarks as f64).min(n);
+                let new = m * hidden + m * m;
+                (8.0 * (n * (hidden + 2.0 * m) + 4.0 * m * m), n * (pass + new + m * m) + 20.0 * m.powi(3), pass + new)
+            }
         };
         Ok(Cost { bytes: (bytes + 8.0 * n * (hidden + 2.0 * c)) as u64, fit, predict: predict / pass.max(1.0) })
     }

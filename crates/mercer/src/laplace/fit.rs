@@ -5,7 +5,7 @@ use super::likelihood::Likelihood;
 use super::passes::{Hidden, Passes};
 use super::search::search;
 use super::{FittedLaplace, Laplace, Method, Predictive, Prior, Searched, Structure};
-use super::{diagonal, eigenfunctions, ella, fitted, kfac, predictive};
+use super::{diagonal, eigenfunctions, ella, fitted, fixed_mean, kfac, predictive};
 use crate::classifier::{Classifier, Labelled};
 use crate::spectrum::Origin;
 use crate::{Error, FitContext, Result, fail_if};
@@ -30,10 +30,16 @@ impl Laplace {
         self.check(network, data.n(), context)?;
         let passes = Passes::new(network)?;
         let likelihood = Likelihood::of(network, data)?;
-        let (structure, z) = self.structure(&passes, data.x.view(), context)?;
+        let (mut structure, z) = self.structure(&passes, data.x.view(), context)?;
         let mut found = Searched { value: 1.0, loss: 0.0, at_end: false };
         let (mut noise, mut evidence) = (likelihood.mean_square(z.view()), None);
-        if let Some(structure) = &structure {
+        if let Method::FixedMean { landmarks } = self.method {
+            let rows = needed(validation, "the amplitude of a process with a fixed mean")?;
+            let on = (rows.x.view(), &Likelihood::of(network, rows)?);
+            let process;
+            (process, found, noise) = fixed_mean::fit(landmarks, &passes, data.x.view(), on, context)?;
+            structure = Some(Box::new(process));
+        } else if let Some(structure) = &structure {
             let marginal = Marginal::new(structure.as_ref(), &likelihood, z.view());
             (found, noise) = match self.prior {
                 Prior::Given { precision, noise } => marginal.given(precision, noise),
@@ -99,6 +105,8 @@ impl Laplace {
         }
         Ok(match self.method {
             Method::Map | Method::Temperature => (None, passes.forward(x, Hidden::No)?.0),
+            // Its mean is the network's: the outputs at the rows it is fitted to are not needed.
+            Method::FixedMean { .. } => (None, Array2::zeros((0, passes.outputs()))),
             Method::LastLayer => {
                 boxed(Functions::fit(Basis::LastLayer, passes.square_of_last_layer()?, passes, x, context)?)
             }

@@ -1,6 +1,7 @@
 //! A fitted posterior: predictions, and its file.
 
 use super::blocks::Blocks;
+use super::fixed_mean::FixedMean;
 use super::functions::Functions;
 use super::passes::{Hidden, Passes, batches};
 use super::predictive::{probit, sampled};
@@ -188,6 +189,7 @@ impl Saved for FittedLaplace {
             Method::LastLayer => Some(Box::new(functions("last-layer")?)),
             Method::Ella { .. } => Some(Box::new(functions("ella")?)),
             Method::Eigenfunctions { .. } => Some(Box::new(functions("eigenfunctions")?)),
+            Method::FixedMean { .. } => Some(Box::new(FixedMean::unpack(bundle)?)),
             Method::LastLayerKfac => Some(Box::new(Blocks::unpack(bundle, true)?)),
             Method::Kfac | Method::Diagonal => Some(Box::new(Blocks::unpack(bundle, false)?)),
         };

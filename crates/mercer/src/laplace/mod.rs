@@ -13,9 +13,10 @@
 //! | [`Method::Diagonal`] | its diagonal | one back for each output |
 //! | [`Method::Ella`] | `J ≈ Ψ` by the NTK's Nyström approximation | one for each function |
 //! | [`Method::Eigenfunctions`] | `J ≈ Ψ` by eigenfunctions of the NTK in the span of the hidden units | 1 |
+//! | [`Method::FixedMean`] | none: a Gaussian process on the last hidden layer, its mean fixed at the network | 1 |
 //! | [`Method::Map`], [`Method::Temperature`] | none: the network alone, and `softmax(z/T)` | 1 |
 //!
-//! τ is found by the marginal likelihood or by the loss on other rows.
+//! τ is found by the marginal likelihood or by the loss on other rows; what [`Method::FixedMean`] has beside it, by that loss always.
 //!
 //! A network of another program needs no weights here: [`FunctionLaplace`] takes its outputs and functions that stand for its derivatives.
 //!
@@ -48,6 +49,7 @@ mod fit;
 mod fitted;
 mod function_fit;
 mod function_fitted;
+mod fixed_mean;
 mod functions;
 mod kfac;
 mod likelihood;
@@ -100,11 +102,17 @@ pub enum Method {
         /// Rows that the kernel is computed at.
         rows: usize,
     },
+    /// A Gaussian process whose mean is fixed at the network (FMGP): its kernel is one of the last hidden units, and it has an amplitude for each
+    /// output, found by the loss on other rows.
+    FixedMean {
+        /// Landmarks (inducing points) among the rows.
+        landmarks: usize,
+    },
 }
 
 impl Method {
     /// All methods, with their usual settings, the baselines first.
-    pub const ALL: [Method; 8] = [
+    pub const ALL: [Method; 9] = [
         Method::Map,
         Method::Temperature,
         Method::LastLayer,
@@ -113,6 +121,7 @@ impl Method {
         Method::Diagonal,
         Method::Ella { samples: 1000, rank: 20 },
         Method::Eigenfunctions { functions: 64, rows: 1000 },
+        Method::FixedMean { landmarks: 200 },
     ];
 
     /// Its name, such as `last-layer`.
@@ -126,6 +135,7 @@ impl Method {
             Method::Diagonal => "diagonal",
             Method::Ella { .. } => "ella",
             Method::Eigenfunctions { .. } => "eigenfunctions",
+            Method::FixedMean { .. } => "fixed-mean",
         }
     }
 

@@ -1,0 +1,365 @@
+//! The uncertainty of a network that was trained on CIFAR-10 by others: every method of `mercer laplace` on one checkpoint.
+//!
+//! The checkpoint has seen all training images, so prior precisions, lengthscales and temperatures are found on the test images, in folds: on all
+//! folds but one, by the loss, and measured on that one. All folds together are the test set. This holds for every method alike.
+
+use crate::uncertainty::{angles, folds, rotated, selected};
+use crate::{Column, Options, Shown, report, sentence, table};
+use mercer::apply::Predict;
+use mercer::classifier::{Cases, Classifier, Detection, Estimate, Labelled, Measure, Unnamed};
+use mercer::data::{Dataset, ReadOptions, open};
+use mercer::laplace::{FittedLaplace, Laplace, Method, Prior};
+use mercer::{Error, FitContext, Result, fail_if};
+use mercer_figure::report::Table;
+use mercer_figure::{Plot, text};
+use ndarray::{Array2, Axis, s};
+use serde::Serialize;
+use serde_json::json;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+config! {
+    /// The checkpoint, as PyTorch saved it; its name is the network's.
+    file: PathBuf = PathBuf::new(),
+    /// Training images that curvatures are taken at.
+    train: usize = 10_000; quick 200,
+    /// Test images.
+    test: usize = 10_000; quick 200,
+    folds: usize = 5; quick 2,
+    /// Images are turned by up to so many degrees.
+    degrees: Vec<f64> = vec![10.0, 20.0, 30.0, 60.0, 90.0, 180.0]; quick vec![30.0],
+    /// Images of each other distribution, at most.
+    others: usize = 10_000; quick 100,
+    /// Methods that take more passes than this to predict are left out.
+    passes: f64 = f64::INFINITY; quick 3.0,
+}
+
+/// What the network's author subtracted from images in [0, 1], and divided them by.
+const MEAN: [f64; 3] = [0.4914, 0.4822, 0.4465];
+const SPREAD: [f64; 3] = [0.2023, 0.1994, 0.2010];
+
+/// Published on the same checkpoints, means of five seeds: network, method, NLL, ECE, NLL of images turned by up to 30°.
+const PUBLISHED: [(&str, &str, f64, f64, Option<f64>); 12] = [
+    ("resnet20", "MAP", 0.2815, 0.0390, Some(1.550)),
+    ("resnet20", "last layer", 0.2566, 0.0204, None),
+    ("resnet20", "last layer, Kronecker", 0.2659, 0.0239, None),
+    ("resnet20", "ELLA, its best setting", 0.231, 0.005, Some(1.20)),
+    ("resnet20", "VaLLA", 0.2273, 0.0131, None),
+    ("resnet20", "FMGP", 0.2275, 0.0074, Some(1.133)),
+    ("resnet56", "MAP", 0.2523, 0.0374, None),
+    ("resnet56", "last layer", 0.2002, 0.0152, None),
+    ("resnet56", "last layer, Kronecker", 0.2037, 0.0241, None),
+    ("resnet56", "ELLA, its best setting", 0.188, 0.007, None),
+    ("resnet56", "VaLLA", 0.1837, 0.0100, None),
+    ("resnet56", "FMGP", 0.1830, 0.0096, None),
+];
+
+/// The images of a run.
+struct Images {
+    network: Arc<Classifier>,
+    train: Labelled,
+    test: Labelled,
+    /// For each of the settings' degrees, the turned test images.
+    turned: Vec<Array2<f64>>,
+    /// Images of other distributions, with their names.
+    others: Vec<(String, Array2<f64>)>,
+}
+
+/// A method over all folds.
+#[derive(Serialize)]
+struct Measured {
+    method: String,
+    nll: Estimate,
+    ece: Estimate,
+    adaptive_ece: Estimate,
+    brier: Estimate,
+    accuracy: Estimate,
+    /// NLL less that of temperature scaling, by paired bootstrap.
+    against_temperature: Option<Estimate>,
+    /// For each of the settings' degrees.
+    turned_nll: Vec<f64>,
+    /// How images of other distributions are told from the test images by the entropy of the probabilities.
+    detections: Vec<(String, Detection)>,
+    /// Mean seconds of a fit, the search on the validation images included.
+    fit_seconds: f64,
+    /// Seconds to predict all test images, in those of the network alone.
+    relative_time: f64,
+    #[serde(skip)]
+    predict_seconds: f64,
+    #[serde(skip)]
+    cases: Cases,
+}
+
+/// Scores `[n, C]` of a method over all folds.
+struct Scores {
+    test: Array2<f64>,
+    turned: Vec<Array2<f64>>,
+    others: Vec<Array2<f64>>,
+    fit_seconds: f64,
+    predict_seconds: f64,
+}
+
+fn load(config: &Config, context: &FitContext) -> Result<Images> {
+    context.progress.step("reading CIFAR-10", 0, 1, "");
+    let few = |source: &str, n: usize| -> Result<Labelled> {
+        let all = open(source, &ReadOptions::default())?;
+        Labelled::of(&all.select(&(0..n.min(all.n())).collect::<Vec<_>>()))
+    };
+    let (train, test) = (few("cifar-10", config.train)?, few("cifar-10(part=test)", config.test)?);
+    let name = name(config);
+    let unnamed = Unnamed { mean: &MEAN, spread: &SPREAD, ..Unnamed::new(&name, &train) };
+    let network = Arc::new(Classifier::load(&config.file, context.device, Some(unnamed))?);
+    let image = test.image.ok_or_else(|| Error::input("the rows of CIFAR-10 are no images"))?;
+    // What is outside an image is zero after its author's scaling.
+    let turn = |degrees: &f64| {
+        rotated(test.x.view(), image, &angles(test.n(), *degrees, context.seed), &network.standardizer.mean)
+    };
+    let turned = config.degrees.iter().map(turn).collect();
+    let others = others(config)?;
+    Ok(Images { network, train, test, turned, others })
+}
+
+/// The name of the checkpoint without its extension.
+fn name(config: &Config) -> String {
+    config.file.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
+/// The images of the folder `ood` beside the data, bytes scaled to [0, 1].
+fn others(config: &Config) -> Result<Vec<(String, Array2<f64>)>> {
+    let Some(folder) = data_folder() else { return Ok(vec![]) };
+    let mut found = vec![];
+    for (name, file) in [("SVHN", "svhn-crops.npz"), ("CIFAR-100", "cifar100-test.npz")] {
+        let path = folder.join("ood").join(file);
+        if path.is_file() {
+            let all: Dataset = open(&path.to_string_lossy(), &ReadOptions::default())?;
+            let x = all.select(&(0..config.others.min(all.n())).collect::<Vec<_>>()).x.to_f64().into_owned();
+            let scale = if x.iter().any(|v| *v > 1.0) { 255.0 } else { 1.0 };
+            found.push((name.to_owned(), x / scale));
+        }
+    }
+    Ok(found)
+}
+
+fn data_folder() -> Option<PathBuf> {
+    std::env::var_os("MERCER_DATA").filter(|folder| !folder.is_empty()).map(PathBuf::from)
+}
+
+/// Fits a method on every choice of folds but one and predicts that one.
+fn scores(laplace: &Laplace, images: &Images, config: &Config, context: &FitContext) -> Result<Scores> {
+    let c = images.network.network.outputs();
+    let empty = |n: usize| Array2::zeros((n, c));
+    let mut found = Scores {
+        test: empty(images.test.n()),
+        turned: images.turned.iter().map(|x| empty(x.nrows())).collect(),
+        others: images.others.iter().map(|(_, x)| empty(x.nrows())).collect(),
+        fit_seconds: 0.0,
+        predict_seconds: 0.0,
+    };
+    let parts = folds(images.test.n(), config.folds, context.seed);
+    for (k, part) in parts.iter().enumerate() {
+        context.progress.step(laplace.method.name(), k, parts.len(), "folds");
+        let rest: Vec<usize> =
+            (0..parts.len()).filter(|other| *other != k).flat_map(|other| parts[other].clone()).collect();
+        let validation = selected(&images.test, &rest);
+        let start = Instant::now();
+        let fitted = laplace.fit(&images.network, &images.train, Some(&validation), context)?;
+        found.fit_seconds += start.elapsed().as_secs_f64() / parts.len() as f64;
+        let start = Instant::now();
+        fill(&mut found.test, &images.test.x, part, &fitted)?;
+        found.predict_seconds += start.elapsed().as_secs_f64();
+        for (scores, x) in found.turned.iter_mut().zip(&images.turned) {
+            fill(scores, x, part, &fitted)?;
+        }
+        for (scores, (_, x)) in found.others.iter_mut().zip(&images.others) {
+            let rows: Vec<usize> = (k..x.nrows()).step_by(parts.len()).collect();
+            fill(scores, x, &rows, &fitted)?;
+        }
+    }
+    Ok(found)
+}
+
+/// Predicts some rows of `x` `[n, d]`.
+fn fill(scores: &mut Array2<f64>, x: &Array2<f64>, rows: &[usize], fitted: &FittedLaplace) -> Result<()> {
+    let found = fitted.scores(x.select(Axis(0), rows).view())?;
+    rows.iter().zip(found.rows()).for_each(|(&row, found)| scores.slice_mut(s![row, ..]).assign(&found));
+    Ok(())
+}
+
+/// The entropies `[n]` of `softmax(s)`.
+fn entropies(scores: &Array2<f64>) -> Vec<f64> {
+    let entropy = |s: ndarray::ArrayView1<f64>| {
+        let most = s.fold(f64::NEG_INFINITY, |a, b| a.max(*b));
+        let total: f64 = s.iter().map(|s| (s - most).exp()).sum();
+        let log_p = s.mapv(|s| s - most - total.ln());
+        -log_p.iter().map(|l| l * l.exp()).sum::<f64>()
+    };
+    scores.rows().into_iter().map(entropy).collect()
+}
+
+fn measured(name: String, found: &Scores, images: &Images, seed: u64) -> Result<Measured> {
+    let labels = images.test.labels_for(&images.network.classes)?;
+    let cases = Cases::of(found.test.view(), &labels);
+    let turned = |scores: &Array2<f64>| Cases::of(scores.view(), &labels).measure(Measure::Nll);
+    let inside = entropies(&found.test);
+    let detection = |(scores, (name, _)): (&Array2<f64>, &(String, Array2<f64>))| {
+        (name.clone(), Detection::of(&inside, &entropies(scores), seed))
+    };
+    let [nll, ece, adaptive_ece, brier, accuracy] =
+        [Measure::Nll, Measure::Ece, Measure::AdaptiveEce, Measure::Brier, Measure::Accuracy]
+            .map(|measure| cases.estimate(measure, seed));
+    Ok(Measured {
+        method: name,
+        nll,
+        ece,
+        adaptive_ece,
+        brier,
+        accuracy,
+        against_temperature: None,
+        turned_nll: found.turned.iter().map(turned).collect(),
+        detections: found.others.iter().zip(&images.others).map(detection).collect(),
+        fit_seconds: found.fit_seconds,
+        relative_time: 1.0,
+        predict_seconds: found.predict_seconds,
+        cases,
+    })
+}
+
+/// Every method by itself, and those with a posterior also with a temperature.
+fn variants(images: &Images, config: &Config) -> Result<Vec<(String, Laplace)>> {
+    let mut all = vec![];
+    for method in Method::ALL {
+        let laplace = Laplace { prior: Prior::Validation, ..Laplace::new(method) };
+        if laplace.cost(&images.network, images.train.n())?.predict > config.passes {
+            continue;
+        }
+        all.push((method.name().to_owned(), laplace));
+        if method.has_posterior() {
+            all.push((format!("{}, tempered", method.name()), Laplace { tempered: true, ..laplace }));
+        }
+    }
+    Ok(all)
+}
+
+fn run(config: &Config, context: &FitContext) -> Result<Vec<Measured>> {
+    let images = load(config, context)?;
+    let mut all = vec![];
+    for (name, laplace) in variants(&images, config)? {
+        all.push(measured(name, &scores(&laplace, &images, config, context)?, &images, context.seed)?);
+    }
+    let place = |name: &str| all.iter().position(|m: &Measured| m.method == name).expect("baselines come first");
+    let (alone, temperature) = (all[place("map")].predict_seconds, all[place("temperature")].cases.clone());
+    for measured in &mut all {
+        measured.relative_time = measured.predict_seconds / alone;
+        if measured.method != "temperature" {
+            measured.against_temperature = Some(measured.cases.difference(&temperature, Measure::Nll, context.seed));
+        }
+    }
+    Ok(all)
+}
+
+fn range(Estimate { value, interval: [low, high] }: Estimate, digits: usize) -> String {
+    format!("{value:.digits$} ({low:.digits$} … {high:.digits$})")
+}
+
+fn signed(Estimate { value, interval: [low, high] }: Estimate) -> String {
+    format!("{value:+.4} ({low:+.4} … {high:+.4})")
+}
+
+fn measures(all: &[Measured]) -> Table {
+    let columns: [Column<Measured>; 8] = [
+        ("method", |m| m.method.clone()),
+        ("NLL", |m| range(m.nll, 4)),
+        ("ECE", |m| range(m.ece, 4)),
+        ("Brier", |m| range(m.brier, 4)),
+        ("accuracy", |m| text::percent(m.accuracy.value)),
+        ("NLL − temperature", |m| m.against_temperature.map_or_else(|| text::GAP.into(), signed)),
+        ("fit", |m| text::seconds(m.fit_seconds)),
+        ("prediction", |m| format!("{}× MAP", text::number(m.relative_time, 2))),
+    ];
+    table(all, &columns)
+}
+
+/// NLL of turned images, and images of other distributions.
+fn shifts(all: &[Measured], config: &Config) -> Table {
+    let mut headings = vec!["method".to_owned()];
+    headings.extend(config.degrees.iter().map(|degrees| format!("±{degrees}°")));
+    headings.extend(all[0].detections.iter().map(|(name, _)| format!("{name}, AUROC / AUPR")));
+    let row = |m: &Measured| {
+        let mut cells = vec![m.method.clone()];
+        cells.extend(m.turned_nll.iter().map(|nll| format!("{nll:.3}")));
+        cells.extend(m.detections.iter().map(|(_, d)| format!("{:.3} / {:.3}", d.auroc.value, d.aupr.value)));
+        cells
+    };
+    let headings: Vec<&str> = headings.iter().map(String::as_str).collect();
+    Table::of(&headings, &all.iter().map(row).collect::<Vec<_>>())
+}
+
+fn published(config: &Config) -> Table {
+    let name = name(config);
+    let row = |(_, method, nll, ece, turned): &(&str, &str, f64, f64, Option<f64>)| {
+        let turned = turned.map_or_else(|| text::GAP.into(), |nll| format!("{nll:.3}"));
+        vec![(*method).to_owned(), format!("{nll:.4}"), format!("{ece:.4}"), turned]
+    };
+    let rows: Vec<Vec<String>> = PUBLISHED.iter().filter(|(network, ..)| *network == name).map(row).collect();
+    Table::of(&["published", "NLL", "ECE", "NLL at ±30°"], &rows)
+}
+
+fn figure(all: &[Measured], config: &Config) -> String {
+    let angles: Vec<f64> = std::iter::once(0.0).chain(config.degrees.iter().copied()).collect();
+    let mut plot = Plot::new("Turned images").x("largest angle").y("NLL");
+    for m in all.iter().filter(|m| !m.method.contains("tempered")) {
+        let values: Vec<f64> = std::iter::once(m.nll.value).chain(m.turned_nll.iter().copied()).collect();
+        plot = plot.line(m.method.clone(), &angles, &values).markers();
+    }
+    plot.svg()
+}
+
+fn verdict(all: &[Measured]) -> String {
+    let best = all.iter().min_by(|a, b| a.nll.value.total_cmp(&b.nll.value)).expect("there are methods");
+    let against = best
+        .against_temperature
+        .map_or_else(String::new, |gap| format!("; against temperature scaling that is {}", signed(gap)));
+    format!("{} has the lowest NLL, {}, with ECE {:.4}{against}", best.method, range(best.nll, 4), best.ece.value)
+}
+
+fn setting(config: &Config) -> String {
+    let Config { train, test, folds, .. } = config;
+    let [train, test] = [*train, *test].map(text::grouped);
+    format!(
+        "The checkpoint {} with the scaling of its author. Curvatures and landmarks are taken at {train} training images. What is searched for \
+         (prior precisions, temperatures) has the least loss on {} of {folds} folds of {test} test images and is measured on the other \
+         one, for every method alike; the folds together are the test set. Turned images have an angle each, uniform within the bounds, the \
+         nearest pixel, and the mean colour outside, as the published figures have; nothing is searched for on them. Intervals of 95 % are by \
+         bootstrap, differences by paired bootstrap.",
+        name(config),
+        folds - 1
+    )
+}
+
+pub fn reproduce(options: &Options, context: &FitContext<'_>) -> Result<Shown> {
+    let config = Config::new(options.quick, context.seed);
+    let usual = || data_folder().map(|folder| folder.join("cifar10-resnets/resnet20.safetensors"));
+    let file = options.net.clone().or_else(usual).unwrap_or_default();
+    let (train, test) = (options.train.unwrap_or(config.train), options.test.unwrap_or(config.test));
+    let config = Config { file, train, test, ..config };
+    fail_if!(
+        !Path::new(&config.file).is_file(),
+        "this experiment needs a checkpoint of a network for CIFAR-10, such as resnet20.safetensors; name its file"
+    );
+    fail_if!(config.test < 2 * config.folds, "{} test images are too few for {} folds", config.test, config.folds);
+    let all = run(&config, context)?;
+    let (figure, verdict) = (figure(&all, &config), verdict(&all));
+    let tables = [measures(&all), shifts(&all, &config), published(&config)];
+    let texts: Vec<String> = tables.iter().map(Table::text).collect();
+    let text = format!("{}\n\n{}\n{}\n", setting(&config), texts.join("\n"), sentence(&verdict));
+    let [measures, shifts, published] = tables;
+    let report = report("Uncertainty of a network on CIFAR-10", &verdict, &setting(&config))
+        .section("Test images")
+        .table(measures.caption("In brackets, intervals of 95 %."))
+        .table(published.caption("Published figures on the same checkpoint, means of five seeds; not measured here."))
+        .section("Turned images and other distributions")
+        .table(shifts.caption("NLL of test images turned by up to so many degrees; other images found by the entropy."))
+        .figure(&figure, "NLL over the largest angle by which test images are turned.");
+    Ok(Shown { figure, report, numbers: json!({ "plan": config, "methods": all, "verdict": verdict }), text })
+}
