@@ -7,6 +7,7 @@ mod context;
 mod examples;
 mod files;
 mod input;
+mod judging;
 mod learning;
 mod methods;
 mod network;

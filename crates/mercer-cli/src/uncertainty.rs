@@ -1,14 +1,14 @@
-//! Measures of predictions with their uncertainty: tables, objects and the page of `mercer laplace`.
+//! Measures of predictions with their uncertainty: tables, objects and the page of `mercer laplace` and `mercer trajectory`.
 
 use crate::page as parts;
 use crate::text;
 use mercer::Result;
-use mercer::apply::{IntervalReport, Predict};
+use mercer::apply::{IntervalReport, Predict, softmax_rows};
 use mercer::classifier::{Cases, Detection, Estimate, Labelled, Measure};
 use mercer::laplace::FittedLaplace;
 use mercer_figure::report::{Report, Table};
 use mercer_figure::{Grid, Plot};
-use ndarray::{ArrayView2, Axis};
+use ndarray::{Array2, ArrayView2, Axis};
 use serde_json::{Value, json};
 use std::time::Instant;
 
@@ -33,6 +33,25 @@ enum Quality {
 }
 
 impl Judged {
+    /// Of a method for classes with this name and these facts, by its scores `[n, C]` at labelled rows, and at rows of another distribution;
+    /// `seconds` are those of the fit and of the prediction.
+    pub fn of_scores(
+        (name, fitted): (&'static str, Value),
+        [fit_seconds, predict_seconds]: [f64; 2],
+        validation_nll: f64,
+        (scores, labels): (ArrayView2<f64>, &[usize]),
+        ood: Option<ArrayView2<f64>>,
+    ) -> Judged {
+        let test = Quality::Classes(Cases::of(scores, labels));
+        let entropies = ood.map(|ood| [entropies(softmax(scores)), entropies(softmax(ood))]);
+        Judged { name, fitted, fit_seconds, predict_seconds, validation_nll, test, entropies }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
     /// Of a fitted method on the rows of `test`; its loss on those of `validation`; how it tells the rows `ood` `[m, d]` from `test`.
     pub fn new(
         fitted: &FittedLaplace,
@@ -60,8 +79,7 @@ impl Judged {
         let test_quality = quality(test)?;
         let predict_seconds = start.elapsed().as_secs_f64();
         let entropies = |x: ArrayView2<f64>| -> Result<Vec<f64>> {
-            let p = fitted.probabilities(fitted.scores(x)?.view()).expect("classes have probabilities");
-            Ok(p.map_axis(Axis(1), |p| p.iter().map(|p| if *p > 0.0 { -p * p.ln() } else { 0.0 }).sum()).to_vec())
+            Ok(entropies(fitted.probabilities(fitted.scores(x)?.view()).expect("classes have probabilities")))
         };
         let entropies =
             ood.map(|ood| Ok::<_, mercer::Error>([entropies(test.x.view())?, entropies(ood)?])).transpose()?;
@@ -77,6 +95,15 @@ impl Judged {
         let name = fitted.method.name();
         Ok(Judged { name, fitted: object, fit_seconds, predict_seconds, validation_nll, test: test_quality, entropies })
     }
+}
+
+/// `−Σ_c p_c log p_c` of the rows of probabilities `[n, C]`.
+fn entropies(p: Array2<f64>) -> Vec<f64> {
+    p.map_axis(Axis(1), |p| p.iter().map(|p| if *p > 0.0 { -p * p.ln() } else { 0.0 }).sum()).to_vec()
+}
+
+fn softmax(scores: ArrayView2<f64>) -> Array2<f64> {
+    softmax_rows(scores.as_standard_layout().into_owned())
 }
 
 /// Every method, with intervals of its measures, and differences from temperature scaling.

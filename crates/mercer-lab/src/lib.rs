@@ -34,6 +34,7 @@ mod neural_methods;
 mod neural_operators;
 mod oscillator;
 mod population;
+mod sgd_trajectory;
 
 use mercer::spectrum::neural::{Kind, Neural};
 use mercer::{FitContext, Result};
@@ -68,6 +69,8 @@ pub struct Options {
     pub steps: Option<u64>,
     /// Number of random directions.
     pub directions: Option<usize>,
+    /// The experiment at its published size, for a GPU.
+    pub published: bool,
 }
 
 /// The output of an experiment.
@@ -109,6 +112,8 @@ experiments! {
         "Gaussian processes on nine tables of the UCI repository, on their published splits: error, NLL, coverage",
     mlp_gp "mlp-gp":
         "the Gaussian process of a network in the plane: its first functions by NeuralEF and exactly",
+    sgd_trajectory "sgd-trajectory":
+        "the kernel of the snapshots of a training run: its eigenfunctions beside SWA, SWAG and ensembles",
     cnn_gp "cnn-gp":
         "the Gaussian process of a convolutional network on MNIST: digits classified by its first ten functions",
     network_ntk "ntk":

@@ -20,4 +20,5 @@ pub mod run;
 pub mod sample;
 pub mod shell;
 pub mod train;
+pub mod trajectory;
 pub mod transform;

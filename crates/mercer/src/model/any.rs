@@ -7,6 +7,7 @@ use crate::compute::Device;
 use crate::data::Schema;
 use crate::laplace::FittedLaplace;
 use crate::spectrum::Spectrum;
+use crate::trajectory::FittedTrajectory;
 use crate::{Error, Registry, Result};
 use std::path::Path;
 
@@ -76,6 +77,9 @@ impl Model {
                     }
                     FittedLaplace::KIND => {
                         Content::Fitted(Fitted::Predict(Box::new(FittedLaplace::unpack(bundle, device)?)))
+                    }
+                    FittedTrajectory::KIND => {
+                        Content::Fitted(Fitted::Predict(Box::new(FittedTrajectory::unpack(bundle, device)?)))
                     }
                     Spectrum::KIND => Content::Spectrum(Box::new(Spectrum::unpack(bundle, device)?)),
                     _ => Content::Fitted(Fitted::unpack(bundle, kind, device)?),
