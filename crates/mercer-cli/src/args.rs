@@ -86,6 +86,7 @@ commands! {
     Train(train::Train),
     Evaluate(evaluate::Evaluate),
     Laplace(laplace::Laplace),
+    Trajectory(trajectory::Trajectory),
     Kernels(kernels::Kernels),
     Datasets(datasets::Datasets),
     Devices(devices::Devices),

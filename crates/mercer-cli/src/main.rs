@@ -9,6 +9,7 @@ mod files;
 mod function_files;
 mod gp_page;
 mod input;
+mod judging;
 mod learning;
 mod methods;
 mod network;

@@ -1,4 +1,4 @@
-//! Measures of predictions with their uncertainty, as `mercer laplace` shows them: tables and objects.
+//! Measures of predictions with their uncertainty, as `mercer laplace` and `mercer trajectory` show them: tables and objects.
 
 use crate::posterior::entropies_of;
 use crate::text;
@@ -100,6 +100,11 @@ impl Judged {
         Ok(Judged { about, validation_nll, test, entropies })
     }
 
+    /// The method's name.
+    pub fn name(&self) -> &'static str {
+        self.about.name
+    }
+
     fn row(&self, baseline: Option<&Judged>, seed: u64) -> Row {
         let estimates = self.test.estimates(seed);
         let against =
@@ -129,6 +134,25 @@ impl Judged {
             seconds: self.about.seconds,
         }
     }
+}
+
+/// The place of the method that was asked for, or, for `auto`, of the one with the lowest NLL on so many validation rows; and why.
+pub fn chosen(all: &[&Judged], method: &str, rows: usize) -> (usize, String) {
+    if method != "auto" {
+        let place = all.iter().position(|judged| judged.name() == method);
+        return (place.expect("it was planned"), format!("{method} was asked for"));
+    }
+    let losses: Vec<f64> = all.iter().map(|judged| judged.validation_nll).collect();
+    let best = (0..losses.len()).fold(0, |best, i| if losses[i] < losses[best] { i } else { best });
+    let others = (0..losses.len()).filter(|i| *i != best).map(|i| format!("{} {:.4}", all[i].name(), losses[i]));
+    let why = format!(
+        "{} has the lowest NLL on {}: {:.4} ({})",
+        all[best].name(),
+        text::count(rows, "validation row"),
+        losses[best],
+        others.collect::<Vec<_>>().join(", ")
+    );
+    (best, why)
 }
 
 /// Every method, with intervals of its measures, and differences from the baseline: temperature scaling, or the network alone.

@@ -38,6 +38,7 @@ mod neural_operators;
 mod oscillator;
 mod population;
 mod uncertainty;
+mod sgd_trajectory;
 
 use mercer::spectrum::neural::{Kind, Neural};
 use mercer::{FitContext, Result};
@@ -72,6 +73,8 @@ pub struct Options {
     pub steps: Option<u64>,
     /// Number of random directions.
     pub directions: Option<usize>,
+    /// The experiment at its published size, for a GPU.
+    pub published: bool,
 }
 
 /// The output of an experiment.
@@ -119,6 +122,8 @@ experiments! {
         "the uncertainty of a network trained on CIFAR-10: all Laplace posteriors, tuned on folds of the test images",
     mlp_gp "mlp-gp":
         "the Gaussian process of a network in the plane: its first functions by NeuralEF and exactly",
+    sgd_trajectory "sgd-trajectory":
+        "the kernel of the snapshots of a training run: its eigenfunctions beside SWA, SWAG and ensembles",
     cnn_gp "cnn-gp":
         "the Gaussian process of a convolutional network on MNIST: digits classified by its first ten functions",
     network_ntk "ntk":

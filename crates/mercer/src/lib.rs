@@ -13,7 +13,7 @@
 //! | [`apply`] | one estimator a file | kernel PCA, eigenmaps, ridge regression, smoothing |
 //!
 //! Beside them: [`net`] (layers and networks that differentiate themselves), [`classifier`] (networks trained on labelled rows),
-//! [`laplace`] (the uncertainty of such networks),
+//! [`laplace`] (the uncertainty of such networks), [`trajectory`] (that of the steps by which they were trained),
 //! [`model`] (files), [`rng`]. The dense algebra and the tensors below them are the crate `mercer-engine`.
 //!
 //! ```
@@ -44,6 +44,7 @@ pub mod operator;
 mod registry;
 pub mod spectrum;
 mod training;
+pub mod trajectory;
 
 pub use context::{FitContext, Interrupt, KeepsBest, Progress, Silent, Stage};
 pub use mercer_engine::{Error, Result, compute::Device, net, rng, simd::Num};

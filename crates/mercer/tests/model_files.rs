@@ -18,6 +18,7 @@ use mercer::model::{Bundle, Content, Model as AnyModel, checksum};
 use mercer::operator::{DenseOperator, FunctionSamples, LowRankOperator, OnPoints};
 use mercer::spectrum::neural::{Neural, NeuralEf};
 use mercer::spectrum::{Fourier, Landmarks, Nystrom, Positive, Sampling};
+use mercer::trajectory::{Method as TrajectoryMethod, Settings, Trajectory};
 use mercer::{Registry, Result};
 use safetensors::SafeTensors;
 use serde_json::{Value, json};
@@ -162,20 +163,27 @@ fn laplace(name: &'static str, method: LaplaceMethod, number: bool) -> Model {
     let net = if number { "dense(6) tanh dense(1)" } else { "dense(6) bn relu dense(3)" };
     let network = Classifier::new(net, &data, Device::Cpu, 0).unwrap();
     let fitted = Laplace::new(method).fit(&network.into(), &data, None, &FitContext::default()).unwrap();
-    let answer = |path: &Path| -> Result<String> {
-        let AnyModel { content: Content::Fitted(Fitted::Predict(fitted)), .. } = AnyModel::load(path, Device::Cpu)?
-        else {
-            panic!("it predicts")
-        };
-        let (scores, deviations) = (fitted.scores(new_points().view())?, fitted.deviations(new_points().view())?);
-        Ok(format!(
-            "{:?} {scores:?} {:?} {deviations:?} {:?}",
-            fitted.origin(),
-            fitted.decode(scores.view()),
-            fitted.notes()
-        ))
+    Model::of(name, |path| fitted.save(path), Box::new(predicted))
+}
+
+/// A posterior of three networks.
+fn trajectory(name: &'static str, method: TrajectoryMethod) -> Model {
+    let (labels, classes) = ((0..30).map(|i| i % 3).collect(), ["a", "b", "c"].map(String::from).into());
+    let data = Labelled { x: points(), labels, classes, numbers: vec![], image: None };
+    let network = |seed: u64| Classifier::new("dense(6) bn relu dense(3)", &data, Device::Cpu, seed).unwrap().into();
+    let networks = Trajectory::of((0..3).map(network).collect()).unwrap();
+    let fitted = Settings::new(method).fit(&networks, &data, &data, &FitContext::default()).unwrap();
+    Model::of(name, |path| fitted.save(path), Box::new(predicted))
+}
+
+/// What a file predicts.
+fn predicted(path: &Path) -> Result<String> {
+    let AnyModel { content: Content::Fitted(Fitted::Predict(fitted)), .. } = AnyModel::load(path, Device::Cpu)? else {
+        panic!("it predicts")
     };
-    Model::of(name, |path| fitted.save(path), Box::new(answer))
+    let (scores, deviations) = (fitted.scores(new_points().view())?, fitted.deviations(new_points().view())?);
+    let (origin, decoded) = (fitted.origin(), fitted.decode(scores.view()));
+    Ok(format!("{origin:?} {scores:?} {decoded:?} {deviations:?} {:?}", fitted.notes()))
 }
 
 /// A network of another program, by three functions.
@@ -260,6 +268,9 @@ fn models() -> Vec<Model> {
         laplace("ella", LaplaceMethod::Ella { samples: 10, rank: 3 }, false),
         laplace("eigenfunctions", LaplaceMethod::Eigenfunctions { functions: 3, rows: 20 }, false),
         function_laplace(),
+        trajectory("snapshots", TrajectoryMethod::Networks),
+        trajectory("eigenfunctions of a trajectory", TrajectoryMethod::Eigenfunctions { functions: 2 }),
+        trajectory("ritz of a trajectory", TrajectoryMethod::Ritz { functions: 2 }),
         // The last one: a file of its own format.
         classifier(),
     ]

@@ -4,8 +4,7 @@ use super::laplace::Laplace;
 use crate::context::Context;
 use crate::output::Output;
 use crate::posterior::Rows;
-use crate::text;
-use crate::uncertainty::{Judged, Judgement};
+use crate::uncertainty::{Judged, Judgement, chosen};
 use crate::uncertainty_page::page;
 use mercer::Result;
 use mercer::apply::{Predict, SavedPredict};
@@ -43,8 +42,9 @@ impl Laplace {
         [out, report]: [Option<Output>; 2],
         context: &Context,
     ) -> Result<()> {
-        let (chosen, why) = self.chosen(all, counts.validation);
-        let judged = Judgement::new(all.iter().map(|outcome| &outcome.judged), chosen, context.seed);
+        let judged: Vec<&Judged> = all.iter().map(|outcome| &outcome.judged).collect();
+        let (chosen, why) = chosen(&judged, &self.method, counts.validation);
+        let judged = Judgement::new(judged.into_iter(), chosen, context.seed);
         if let Some(out) = &out {
             all[chosen].model.write(table.map(|(schema, _)| schema), out.path())?;
             context.wrote(out);
@@ -65,24 +65,5 @@ impl Laplace {
             "method": all[chosen].name, "why": why, "methods": judged.objects(), "out": out, "report": report,
         });
         context.costly_result(&object, || format!("{}\n{}\n", judged.table(), why))
-    }
-
-    /// The place of the method that was asked for, or of the one with the lowest NLL on the validation rows; and why.
-    fn chosen(&self, all: &[Outcome], rows: usize) -> (usize, String) {
-        if self.method != "auto" {
-            let place = all.iter().position(|outcome| outcome.name == self.method);
-            return (place.expect("it was planned"), format!("{} was asked for", self.method));
-        }
-        let losses: Vec<f64> = all.iter().map(|outcome| outcome.judged.validation_nll).collect();
-        let best = (0..losses.len()).fold(0, |best, i| if losses[i] < losses[best] { i } else { best });
-        let others = (0..losses.len()).filter(|i| *i != best).map(|i| format!("{} {:.4}", all[i].name, losses[i]));
-        let why = format!(
-            "{} has the lowest NLL on {}: {:.4} ({})",
-            all[best].name,
-            text::count(rows, "validation row"),
-            losses[best],
-            others.collect::<Vec<_>>().join(", ")
-        );
-        (best, why)
     }
 }

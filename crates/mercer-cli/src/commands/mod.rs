@@ -22,4 +22,5 @@ pub mod run;
 pub mod sample;
 pub mod shell;
 pub mod train;
+pub mod trajectory;
 pub mod transform;

@@ -44,6 +44,10 @@ pub struct Reproduce {
     /// ntk: number of random directions
     #[arg(long, value_name = "S")]
     directions: Option<usize>,
+
+    /// sgd-trajectory: the published size, ResNet-20 on CIFAR-10, for a GPU
+    #[arg(long, conflicts_with = "quick")]
+    published: bool,
 }
 
 fn by_name() -> impl TypedValueParser<Value = &'static Experiment> {
@@ -63,6 +67,7 @@ impl Reproduce {
             ("test-images", &["cnn-gp", "ntk", "lla-cifar10"], self.test.map(|n| n.to_string())),
             ("steps", &["cnn-gp"], self.steps.map(|n| n.to_string())),
             ("directions", &["ntk"], self.directions.map(|n| n.to_string())),
+            ("published", &["sgd-trajectory"], self.published.then(String::new)),
         ];
         options.into_iter().filter_map(|(name, experiments, value)| Some((name, experiments, value?))).collect()
     }
@@ -75,8 +80,8 @@ impl Reproduce {
         std::fs::create_dir_all(&self.out).map_err(|e| Error::io(&self.out, e))?;
         let at = |extension: &str| Output::new(&self.out.join(format!("{name}.{extension}")));
         let (figures, page) = ([at("svg")?, at("png")?], at("html")?);
-        let Reproduce { quick, net, train, test, steps, directions, .. } = self;
-        let options = Options { quick, net, train, test, steps, directions };
+        let Reproduce { quick, net, train, test, steps, directions, published, .. } = self;
+        let options = Options { quick, net, train, test, steps, directions, published };
         // An experiment with parts cut short would be another one: an interrupt ends it.
         let Shown { figure: svg, mut report, numbers, mut text } =
             context.fitting(|fit| run(&options, &FitContext { interrupt: None, ..*fit }))?;
@@ -86,7 +91,7 @@ impl Reproduce {
         }
         let mut command =
             format!("mercer reproduce {name}{} --seed {}", if quick { " --quick" } else { "" }, context.seed);
-        given.iter().for_each(|(option, _, value)| command += &format!(" --{option} {value}"));
+        given.iter().for_each(|(option, _, value)| command += format!(" --{option} {value}").trim_end());
         figures.iter().try_for_each(|figure| figure.figure(&svg))?;
         page.text(&report.command(&command).html())?;
         let out = [&figures[0], &figures[1], &page];

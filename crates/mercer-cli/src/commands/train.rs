@@ -7,7 +7,9 @@ use crate::output::Output;
 use crate::text;
 use clap::Args;
 use clap::builder::PossibleValuesParser;
-use mercer::classifier::{Classifier, Epoch, Labelled, Quality, Settings, Standardizer, Stop, Trained, train};
+use mercer::classifier::{
+    Classifier, Epoch, Labelled, Quality, Settings, Snapshots, Standardizer, Stop, Trained, snapshot_files, train,
+};
 use mercer::compute::Rule;
 use mercer::data::{Entry, Scaler, Scaling, Schema, Target, catalogue};
 use mercer::{Result, fail_if};
@@ -67,6 +69,22 @@ pub struct Train {
     /// Do not augment colour images (random shifts by up to four pixels, and mirroring)
     #[arg(long)]
     no_augment: bool,
+
+    /// Folder for snapshots of the network along the last part of training, for `mercer trajectory`
+    #[arg(long, value_name = "FOLDER")]
+    snapshots: Option<PathBuf>,
+
+    /// Steps between snapshots [default: such that there are 20]
+    #[arg(long, value_name = "N", requires = "snapshots", value_parser = clap::value_parser!(u64).range(1..))]
+    snapshot_every: Option<u64>,
+
+    /// Share of the steps after which snapshots begin
+    #[arg(long, value_name = "SHARE", requires = "snapshots", default_value_t = 0.75, value_parser = share, allow_negative_numbers = true)]
+    snapshot_from: f64,
+
+    /// Learning rate while snapshots are written, constant; before, the cosine goes down to it [default: a fifth of --rate]
+    #[arg(long, value_name = "RATE", requires = "snapshots", value_parser = positive, allow_negative_numbers = true)]
+    snapshot_rate: Option<f64>,
 
     /// File for the state of training
     #[arg(long, value_name = "FILE")]
@@ -133,6 +151,7 @@ impl Train {
             "test": scores,
             "history": trained.history,
             "seconds": start.elapsed().as_secs_f64(),
+            "snapshots": self.snapshots.as_deref().map(snapshot_files).transpose()?,
             "out": out,
         });
         context.costly_result(&object, || {
@@ -160,6 +179,10 @@ impl Train {
                 None => "; interrupted".to_owned(),
             };
         }
+        if let Some(folder) = &self.snapshots {
+            let count = snapshot_files(folder).map_or(0, |files| files.len());
+            text += &format!("\n{} in {}", text::count(count, "snapshot"), folder.display());
+        }
         if let Some(out) = &self.out {
             text += &format!("\nwrote {}", out.display());
         }
@@ -183,6 +206,12 @@ impl Train {
             learning_rate: self.rate.unwrap_or(rate),
             augment: !self.no_augment
                 && classifier.network.description().image.is_some_and(|[channels, ..]| channels == 3),
+            snapshots: self.snapshots.as_ref().map(|folder| Snapshots {
+                folder: folder.clone(),
+                from: self.snapshot_from,
+                every: self.snapshot_every,
+                rate: self.snapshot_rate,
+            }),
             seed,
             checkpoint: self.checkpoint.clone(),
             resume: self.resume,

@@ -12,6 +12,15 @@ pub struct Schedule {
     rate: f64,
     #[serde(default)]
     steps: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    tail: Option<Tail>,
+}
+
+/// The rate of a schedule from a step on.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+struct Tail {
+    from: u64,
+    rate: f64,
 }
 
 /// The shape of a [`Schedule`], without its largest rate η and its number of steps. Example: [`Schedule::at`].
@@ -29,7 +38,19 @@ pub enum ScheduleKind {
 impl Schedule {
     /// A schedule of this kind with largest rate `rate` over `steps` steps.
     pub fn new(kind: ScheduleKind, rate: f64, steps: u64) -> Schedule {
-        Schedule { kind, rate, steps }
+        Schedule { kind, rate, steps, tail: None }
+    }
+
+    /// The same rates, but for those from step `from` on, which are `rate`: the ones before go down to it rather than to zero.
+    ///
+    /// ```
+    /// use mercer_engine::net::{Schedule, ScheduleKind};
+    /// let schedule = Schedule::new(ScheduleKind::Cosine, 0.1, 200).with_tail(100, 0.02);
+    /// assert_eq!([schedule.at(0), schedule.at(100), schedule.at(199)], [0.1, 0.02, 0.02]);
+    /// assert!((schedule.at(50) - 0.06).abs() < 1e-12);
+    /// ```
+    pub fn with_tail(self, from: u64, rate: f64) -> Schedule {
+        Schedule { tail: Some(Tail { from, rate }), ..self }
     }
 
     /// The same rate throughout.
@@ -51,13 +72,19 @@ impl Schedule {
             let fraction = s.min(steps) as f64 / steps.max(1) as f64;
             0.5 * (1.0 + (std::f64::consts::PI * fraction).cos())
         };
-        let Schedule { kind, rate, steps } = *self;
+        let Schedule { kind, rate, steps, tail } = *self;
         let warmup = steps.div_ceil(20).max(1);
+        let (steps, last) = match tail {
+            Some(Tail { from, rate }) if s >= from => return rate,
+            Some(Tail { from, rate }) => (from, rate),
+            None => (steps, 0.0),
+        };
+        let down = |share: f64| last + (rate - last) * share;
         match kind {
             ScheduleKind::Constant => rate,
-            ScheduleKind::Cosine => rate * cosine(s, steps),
+            ScheduleKind::Cosine => down(cosine(s, steps)),
             ScheduleKind::WarmupCosine if s < warmup => rate * (s + 1) as f64 / warmup as f64,
-            ScheduleKind::WarmupCosine => rate * cosine(s - warmup, steps.saturating_sub(warmup)),
+            ScheduleKind::WarmupCosine => down(cosine(s - warmup, steps.saturating_sub(warmup))),
         }
     }
 }
@@ -161,7 +188,11 @@ impl Optimizer {
 
     /// Halves all learning rates to come.
     pub fn halve_rate(&mut self) {
-        self.state.schedule.rate /= 2.0;
+        let Schedule { rate, tail, .. } = &mut self.state.schedule;
+        *rate /= 2.0;
+        if let Some(tail) = tail {
+            tail.rate /= 2.0;
+        }
     }
 }
 
@@ -180,6 +211,9 @@ mod tests {
         let warm = Schedule::new(ScheduleKind::WarmupCosine, 1.0, 80);
         assert_eq!([warm.at(0), warm.at(1), warm.at(3), warm.at(4)], [0.25, 0.5, 1.0, 1.0]);
         assert!((4..79).all(|s| warm.at(s) >= warm.at(s + 1)));
+        let tail = warm.with_tail(60, 0.2);
+        assert_eq!([tail.at(0), tail.at(3), tail.at(60), tail.at(79)], [0.25, 1.0, 0.2, 0.2]);
+        assert!((tail.at(32) - 0.6).abs() < 1e-12 && (4..60).all(|s| tail.at(s) >= tail.at(s + 1)));
     }
 
     #[test]

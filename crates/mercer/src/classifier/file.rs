@@ -1,7 +1,7 @@
 //! Classifiers in files: safetensors under PyTorch's names, with the architecture and the classes in the header.
 
 use super::{Classifier, Labelled, Number, Standardizer, description};
-use crate::compute::Device;
+use crate::compute::{Device, Tensor};
 use crate::data::{Schema, write_atomically};
 use crate::model::{self, Bundle};
 use crate::net::{self, NamedTensor, Network};
@@ -9,6 +9,7 @@ use crate::{Error, Result, fail_if};
 use ndarray::Array2;
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use serde::{Deserialize, Serialize};
+use std::borrow::Borrow;
 use std::collections::HashMap;
 use std::path::Path;
 
@@ -119,29 +120,50 @@ impl Classifier {
 impl Classifier {
     /// Puts the network into the file of a model that holds one.
     pub(crate) fn pack(&self, bundle: &mut Bundle<'_>) {
-        bundle.set("network", self.header());
-        for (name, tensor) in [("trained", &self.parameters.trained), ("constants", &self.parameters.constants)] {
-            let numbers: Vec<f64> = tensor.to_host().unwrap_or_default().into_iter().map(f64::from).collect();
-            bundle.put(name, Array2::from_shape_vec((1, numbers.len()), numbers).expect("one row"));
-        }
+        Classifier::pack_all(std::slice::from_ref(self), bundle);
+    }
+
+    /// Puts networks that differ in their numbers only, at least one, into the file of a model.
+    pub(crate) fn pack_all(networks: &[impl Borrow<Classifier>], bundle: &mut Bundle<'_>) {
+        let networks: Vec<&Classifier> = networks.iter().map(Borrow::borrow).collect();
+        bundle.set("network", networks[0].header());
+        let put = |bundle: &mut Bundle<'_>, name: &str, of: fn(&Classifier) -> &Tensor, count: usize| {
+            let numbers = networks.iter().flat_map(|network| of(network).to_host().unwrap_or_default()).map(f64::from);
+            let rows = Array2::from_shape_vec((networks.len(), count), numbers.collect());
+            bundle.put(name, rows.expect("a row for each network"));
+        };
+        put(bundle, "trained", |n| &n.parameters.trained, networks[0].network.parameters());
+        put(bundle, "constants", |n| &n.parameters.constants, networks[0].network.constants());
     }
 
     /// Reads what [`Self::pack`] wrote.
     pub(crate) fn unpack(bundle: &Bundle, device: Device) -> Result<Classifier> {
+        let mut all = Classifier::unpack_all(bundle, device)?;
+        fail_if!(all.len() != 1, "its parts do not fit together: there are {} networks", all.len());
+        Ok(all.remove(0))
+    }
+
+    /// Reads what [`Self::pack_all`] wrote.
+    pub(crate) fn unpack_all(bundle: &Bundle, device: Device) -> Result<Vec<Classifier>> {
         let (network, header) = checked(bundle.value("network")?)?;
         let numbers = |name: &str, count: usize| {
             let matrix = bundle.matrix(name)?;
             fail_if!(
-                matrix.dim() != (1, count),
+                matrix.ncols() != count || matrix.nrows() == 0,
                 "its parts do not fit together: the network has {count} {name} numbers"
             );
-            Ok(matrix.iter().map(|v| *v as f32).collect::<Vec<f32>>())
+            Ok(matrix.mapv(|v| v as f32))
         };
         let (trained, constants) =
             (numbers("trained", network.parameters())?, numbers("constants", network.constants())?);
-        let parameters = network.parameters_from(device, &trained, &constants)?;
+        fail_if!(trained.nrows() != constants.nrows(), "its parts do not fit together: the numbers of its networks");
         let Header { classes, number, standardizer, .. } = header;
-        Ok(Classifier { network, parameters, standardizer, classes, number, schema: None, foreign: false })
+        let row = |numbers: &Array2<f32>, i: usize| numbers.row(i).to_vec();
+        let parameters = network.parameters_from(device, &row(&trained, 0), &row(&constants, 0))?;
+        let first = Classifier { network, parameters, standardizer, classes, number, schema: None, foreign: false };
+        let others = (1..trained.nrows()).map(|i| first.with_numbers(&row(&trained, i), &row(&constants, i)));
+        let others = others.collect::<Result<Vec<_>>>()?;
+        Ok(std::iter::once(first).chain(others).collect())
     }
 
     fn header(&self) -> Header {

@@ -22,6 +22,7 @@ mod file;
 mod labelled;
 mod number_cases;
 mod scores;
+mod snapshots;
 mod training;
 
 pub use crate::training::Stop;
@@ -31,6 +32,7 @@ pub use file::Unnamed;
 pub use labelled::{Labelled, Number, Standardizer};
 pub use number_cases::{NumberCases, NumberMeasure};
 pub use scores::{Errors, Quality, Scores};
+pub use snapshots::{Snapshots, snapshot_files};
 pub use training::{Epoch, Settings, Trained, train};
 
 use crate::budget::Budget;
@@ -136,6 +138,42 @@ impl Classifier {
         }
         let labels = data.labels_for(&self.classes)?;
         Ok(Quality::Classes(Scores::of(self.logits(data.x.view())?.view(), &labels)))
+    }
+
+    /// Measures the statistics of batch norms anew at rows `x` `[n, d]`, for parameters that training did not pass through: the means and
+    /// variances of batches, averaged over all rows. Example: [`crate::trajectory`].
+    pub fn renew_statistics(&mut self, x: ArrayView2<f64>) -> Result<()> {
+        self.check_columns(x.ncols())?;
+        if self.network.constants() == 0 {
+            return Ok(());
+        }
+        let (network, device) = (&self.network, self.parameters.trained.device());
+        device.enter(|| {
+            let mut workspace = network.workspace(device)?;
+            for start in (0..x.nrows()).step_by(EVALUATED) {
+                let end = (start + EVALUATED).min(x.nrows());
+                let batch = self.standardizer.apply(x.slice(s![start..end, ..]), device)?;
+                network.forward(&self.parameters, &batch, Mode::Train, &mut workspace)?;
+                // The mean over the rows so far moves by the batch's share of them.
+                network.track(&mut self.parameters, &workspace, (end - start) as f32 / end as f32);
+            }
+            Ok(())
+        })
+    }
+
+    /// The same network with other numbers: what is trained, and the constants.
+    pub(crate) fn with_numbers(&self, trained: &[f32], constants: &[f32]) -> Result<Classifier> {
+        let network = Network::parse(&self.network.expression(), self.network.inputs(), 1)?;
+        let parameters = network.parameters_from(self.parameters.trained.device(), trained, constants)?;
+        Ok(Classifier {
+            network,
+            parameters,
+            standardizer: self.standardizer.clone(),
+            classes: self.classes.clone(),
+            schema: self.schema.clone(),
+            number: self.number,
+            foreign: self.foreign,
+        })
     }
 
     pub(crate) fn check_columns(&self, d: usize) -> Result<()> {

@@ -1,6 +1,7 @@
 //! Training of classifiers: epochs of shuffled batches, views of the images, scores.
 
-use super::{Classifier, Labelled, Number, Quality};
+use super::snapshots::Plan;
+use super::{Classifier, Labelled, Number, Quality, Snapshots};
 use crate::compute::{self, Math, Move, Rule, Tensor};
 use crate::model::Bundle;
 use crate::net::{LayerSpec, Mode, Optimizer, Schedule, ScheduleKind, Workspace};
@@ -32,6 +33,8 @@ pub struct Settings {
     pub learning_rate: f64,
     /// Whether images are shifted by up to four pixels and mirrored at random, anew every time.
     pub augment: bool,
+    /// Networks to keep along the last part of training, where some are wanted.
+    pub snapshots: Option<Snapshots>,
     /// Seed of the order of rows and of the views.
     pub seed: u64,
     /// Where checkpoints go.
@@ -52,6 +55,7 @@ impl Default for Settings {
             rule: Rule::Sgd { momentum: 0.9, weight_decay: 5e-4 },
             learning_rate: 0.1,
             augment: false,
+            snapshots: None,
             seed: 0,
             checkpoint: None,
             checkpoint_seconds: 30.0,
@@ -107,6 +111,7 @@ pub fn train(
     let device = classifier.parameters.trained.device();
     device.enter(|| {
         let mut task = Epochs::new(classifier, data, test, settings, ended)?;
+        settings.snapshots.as_ref().map_or(Ok(()), |snapshots| snapshots.prepare(settings.resume))?;
         let saving = Saving {
             path: settings.checkpoint.as_deref(),
             seconds: settings.checkpoint_seconds,
@@ -166,6 +171,8 @@ struct Epochs<'a> {
     ended: &'a (dyn Fn(&Epoch) + Sync),
     test: Option<&'a Labelled>,
     steps_of_epoch: u64,
+    /// When networks are kept.
+    plan: Option<Plan>,
     /// Of the rows and their classes.
     fingerprint: Fingerprint,
     /// `[n, d]`
@@ -198,7 +205,9 @@ impl<'a> Epochs<'a> {
     ) -> Result<Epochs<'a>> {
         let device = classifier.parameters.trained.device();
         let (steps_of_epoch, steps) = steps(settings, data.n()).expect("checked");
+        let plan = settings.snapshots.as_ref().map(|kept| kept.plan(steps, settings.learning_rate)).transpose()?;
         let schedule = Schedule::new(ScheduleKind::WarmupCosine, settings.learning_rate, steps);
+        let schedule = plan.map_or(schedule, |plan| schedule.with_tail(plan.from, plan.rate));
         let parameters = classifier.network.parameters();
         let labels: Vec<f32> = match classifier.number {
             Some(Number { mean, spread }) => data.numbers.iter().map(|y| ((y - mean) / spread) as f32).collect(),
@@ -230,6 +239,7 @@ impl<'a> Epochs<'a> {
             ended,
             test,
             steps_of_epoch,
+            plan,
             fingerprint: Fingerprint::of(bits),
         })
     }
@@ -325,6 +335,7 @@ impl Task for Epochs<'_> {
 
     fn identity(&self) -> Identity {
         let Settings { epochs, batch, rule, learning_rate, augment, seed, .. } = self.settings;
+        let kept = self.plan.map(|plan| ("snapshots".to_owned(), format!("{plan:?}")));
         [
             ("network", format!("\"{}\"", self.classifier.network.expression())),
             ("rows", self.rows().to_string()),
@@ -337,7 +348,9 @@ impl Task for Epochs<'_> {
             ("seed", seed.to_string()),
         ]
         .map(|(name, value)| (name.to_owned(), value))
-        .into()
+        .into_iter()
+        .chain(kept)
+        .collect()
     }
 
     fn steps(&self) -> (u64, u64) {
@@ -346,7 +359,12 @@ impl Task for Epochs<'_> {
 
     /// Scores are taken in f32: what is reported is the network that a user has.
     fn advance(&mut self) -> Result<()> {
-        self.x.device().with_math(Math::Tf32, || self.step())
+        self.x.device().with_math(Math::Tf32, || self.step())?;
+        let done = self.optimizer.steps();
+        match (&self.settings.snapshots, self.plan) {
+            (Some(kept), Some(plan)) if plan.due(done) => kept.write(&self.classifier, done),
+            _ => Ok(()),
+        }
     }
 
     fn due(&self) -> bool {

@@ -147,7 +147,7 @@ impl Laplace {
 }
 
 /// The temperature T with the least loss of `softmax(s/T)` for scores `[n, C]`.
-pub(super) fn temperature(scores: &Array2<f64>, likelihood: &Likelihood) -> Result<Searched> {
+pub(crate) fn temperature(scores: &Array2<f64>, likelihood: &Likelihood) -> Result<Searched> {
     search(|all| Ok(all.iter().map(|t| likelihood.mean_loss((scores / *t).view(), scores.view())).collect()))
 }
 

@@ -113,7 +113,7 @@ impl FittedLaplace {
 }
 
 /// Refuses rows `[n, d]` with a number that is not finite.
-fn check_rows(x: ArrayView2<f64>) -> Result<()> {
+pub(crate) fn check_rows(x: ArrayView2<f64>) -> Result<()> {
     match non_finite_row(x) {
         None => Ok(()),
         Some((i, value)) => {

@@ -6,7 +6,7 @@ use ndarray::{Array2, Array3, ArrayView2};
 use std::f64::consts::TAU;
 
 /// Targets of rows, as the network sees them.
-pub(super) enum Likelihood {
+pub(crate) enum Likelihood {
     /// The class of each row, by its place among the network's outputs: `p(y|z) = softmax(z)_y`.
     Classes(Vec<usize>),
     /// The number of each row in units of the network's output: `p(y|z) = N(y; z, σ²)`.

@@ -14,7 +14,7 @@ const FORWARD: usize = 256;
 
 /// Which hidden units are wanted of a pass.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Hidden {
+pub(crate) enum Hidden {
     /// None.
     No,
     /// The input of the last layer, and a one for its bias.
@@ -25,7 +25,7 @@ pub(super) enum Hidden {
 
 /// Cotangents of the outputs.
 #[derive(Clone, Copy)]
-pub(super) enum Cotangents {
+pub(crate) enum Cotangents {
     /// Each output by itself.
     Units,
     /// The columns of `L_i`, `Λ_i = L_i L_iᵀ`.
@@ -33,7 +33,7 @@ pub(super) enum Cotangents {
 }
 
 /// A network that was trained, seen as a function of rows and of its parameters.
-pub(super) struct Passes<'a> {
+pub(crate) struct Passes<'a> {
     pub classifier: &'a Classifier,
     folded: Network,
     folded_parameters: Parameters,
@@ -189,7 +189,7 @@ pub(super) fn square(theta: &[f32]) -> f64 {
 }
 
 /// Consecutive ranges of `n` rows, `size` each.
-pub(super) fn batches(n: usize, size: usize) -> impl Iterator<Item = Range<usize>> {
+pub(crate) fn batches(n: usize, size: usize) -> impl Iterator<Item = Range<usize>> {
     (0..n).step_by(size.max(1)).map(move |start| start..n.min(start + size))
 }
 

@@ -24,7 +24,7 @@ pub enum Predictive {
 }
 
 /// `m_c/√(1 + π/8 Σ_cc)` `[n, C]` for means `[n, C]` and variances `[n, C]`.
-pub(super) fn probit(mean: ArrayView2<f64>, variances: ArrayView2<f64>) -> Array2<f64> {
+pub(crate) fn probit(mean: ArrayView2<f64>, variances: ArrayView2<f64>) -> Array2<f64> {
     &mean / &variances.mapv(|v| (1.0 + PI / 8.0 * v).sqrt())
 }
 

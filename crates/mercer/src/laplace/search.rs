@@ -25,7 +25,7 @@ pub struct Searched {
 
 /// The value from 1e-6 to 1e6 with the least loss: on a grid, then on finer ones around its best value. `losses` takes all values of a
 /// grid at once.
-pub(super) fn search(mut losses: impl FnMut(&[f64]) -> Result<Vec<f64>>) -> Result<Searched> {
+pub(crate) fn search(mut losses: impl FnMut(&[f64]) -> Result<Vec<f64>>) -> Result<Searched> {
     let count = ((ENDS[1] - ENDS[0]) / STEP) as usize + 1;
     let (mut low, mut high) = (ENDS[0], ENDS[1]);
     let mut best = (f64::INFINITY, 0.0);

@@ -7,6 +7,7 @@ use crate::compute::Device;
 use crate::data::Schema;
 use crate::laplace::{FittedFunctionLaplace, FittedLaplace};
 use crate::spectrum::Spectrum;
+use crate::trajectory::FittedTrajectory;
 use crate::{Error, Registry, Result};
 use std::path::Path;
 
@@ -79,6 +80,9 @@ impl Model {
                     }
                     FittedFunctionLaplace::KIND => {
                         Content::Fitted(Fitted::Predict(Box::new(FittedFunctionLaplace::unpack(bundle, device)?)))
+                    }
+                    FittedTrajectory::KIND => {
+                        Content::Fitted(Fitted::Predict(Box::new(FittedTrajectory::unpack(bundle, device)?)))
                     }
                     Spectrum::KIND => Content::Spectrum(Box::new(Spectrum::unpack(bundle, device)?)),
                     _ => Content::Fitted(Fitted::unpack(bundle, kind, device)?),

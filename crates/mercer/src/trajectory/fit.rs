@@ -1,0 +1,133 @@
+//! The fit: networks, functions, and the scale of their covariance.
+
+use super::functions::{Functions, Values};
+use super::networks::centred;
+use super::{FittedTrajectory, Method, Settings, Swag, Trajectory, predictive};
+use crate::classifier::{Classifier, Labelled};
+use crate::laplace::likelihood::Likelihood;
+use crate::laplace::passes::{Hidden, Passes};
+use crate::laplace::search::{Searched, search};
+use crate::laplace::{Predictive, fit as laplace};
+use crate::rng::Rng;
+use crate::spectrum::Origin;
+use crate::{FitContext, Result, fail_if};
+use ndarray::{Array2, ArrayView2, Axis};
+use std::sync::Arc;
+use std::time::Instant;
+
+impl Settings {
+    /// Fits the posterior of a trajectory. `data` are training rows, at which functions are found and batch norms measured;
+    /// `validation` are rows that training has not seen, for the scale of the covariance.
+    pub fn fit(
+        &self,
+        trajectory: &Trajectory,
+        data: &Labelled,
+        validation: &Labelled,
+        context: &FitContext,
+    ) -> Result<FittedTrajectory> {
+        let start = Instant::now();
+        self.check(trajectory, data)?;
+        let x = self.chosen(data, context.seed);
+        let (networks, functions) = self.parts(trajectory, x.view(), context)?;
+        let last = trajectory.last();
+        let kernel = format!("the trajectory of {} networks \"{}\"", trajectory.count(), last.network.expression());
+        let origin =
+            Origin::new(format!("trajectory ({})", self.method.name()), kernel, (data.n(), data.d()), context, start);
+        let mut fitted = FittedTrajectory {
+            networks,
+            method: self.method,
+            predictive: self.predictive,
+            functions,
+            found: Searched { value: 1.0, loss: 0.0, at_end: false },
+            temperature: 1.0,
+            origin: Origin { outputs: last.network.outputs(), ..origin },
+            notes: vec![],
+        };
+        if fitted.functions.is_some() {
+            let likelihood = Likelihood::of(last, validation)?;
+            let values = fitted.values(validation.x.view(), context)?;
+            fitted.found = self.scale(&values, &likelihood, context.seed)?;
+            fitted.note_end("scale of the covariance", &fitted.found.clone());
+        }
+        fitted.origin.seconds = start.elapsed().as_secs_f64();
+        Ok(fitted)
+    }
+
+    fn check(&self, trajectory: &Trajectory, data: &Labelled) -> Result<()> {
+        fail_if!(data.n() == 0, "there are no rows to fit the posterior at");
+        fail_if!(self.rows < 2, "at least two rows are needed for the eigenfunctions, not {}", self.rows);
+        fail_if!(self.predictive == Predictive::Sampling { count: 0 }, "at least one draw is needed");
+        fail_if!(matches!(self.method, Method::Swag { draws: 0, .. }), "at least one draw is needed");
+        let most = trajectory.count() - 1;
+        if let Some(k) = self.method.functions() {
+            fail_if!(k == 0, "at least one eigenfunction is needed");
+            fail_if!(
+                k > most,
+                "{k} eigenfunctions are more than the {most} that {} snapshots span; ask for fewer",
+                most + 1
+            );
+        }
+        Ok(())
+    }
+
+    /// Rows of `data`, drawn at random where there are too many.
+    fn chosen(&self, data: &Labelled, seed: u64) -> Array2<f64> {
+        if data.n() <= self.rows {
+            return data.x.clone();
+        }
+        let mut rows = Rng::new(seed).fork(0x726f_7773).sample(data.n(), self.rows);
+        rows.sort_unstable();
+        data.x.select(Axis(0), &rows)
+    }
+
+    /// The networks that predictions pass through, and functions of them, at rows `x` `[n, d]`.
+    fn parts(
+        &self,
+        trajectory: &Trajectory,
+        x: ArrayView2<f64>,
+        context: &FitContext,
+    ) -> Result<(Vec<Arc<Classifier>>, Option<Functions>)> {
+        Ok(match self.method {
+            Method::Last => (vec![trajectory.last().clone()], None),
+            Method::Swa => (vec![Arc::new(trajectory.average(x)?)], None),
+            Method::Swag { draws, rank } => {
+                let swag = Swag::of(trajectory, rank)?;
+                let rng = Rng::new(context.seed).fork(0x7377_6167);
+                let drawn = |i: usize| {
+                    context.progress.step("SWAG", i, draws, "draws");
+                    swag.network(&swag.draw(&mut rng.fork(i as u64)), x).map(Arc::new)
+                };
+                ((0..draws).map(drawn).collect::<Result<_>>()?, None)
+            }
+            Method::Networks => (trajectory.networks.clone(), None),
+            Method::Eigenfunctions { functions } => {
+                let f = trajectory.samples(x, context)?;
+                (trajectory.networks.clone(), Some(Functions::exact(f.view(), functions, context)?))
+            }
+            Method::Ritz { functions } => {
+                let average = trajectory.average(x)?;
+                let (_, units) = Passes::new(&average)?.forward(x, Hidden::Means)?;
+                fail_if!(units.ncols() < 2, "the network has no hidden layer whose units could span eigenfunctions");
+                let f = centred(trajectory.outputs(x, context)?);
+                let functions = Functions::ritz(units.view(), f.view(), functions, context)?;
+                (vec![Arc::new(average)], Some(functions))
+            }
+        })
+    }
+
+    /// s with the least loss at rows where the process has these values.
+    fn scale(&self, (mean, f): &Values, likelihood: &Likelihood, seed: u64) -> Result<Searched> {
+        search(|all| {
+            let loss = |s: &f64| {
+                let scores = predictive::scores(mean, f, *s, self.predictive, seed);
+                likelihood.mean_loss(scores.view(), scores.view())
+            };
+            Ok(all.iter().map(loss).collect())
+        })
+    }
+}
+
+/// The temperature with the least loss of `softmax(s/T)` for scores `[n, C]` of labelled rows.
+pub(super) fn temperature(network: &Classifier, scores: ArrayView2<f64>, data: &Labelled) -> Result<Searched> {
+    laplace::temperature(&scores.to_owned(), &Likelihood::of(network, data)?)
+}
