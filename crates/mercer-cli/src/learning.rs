@@ -3,10 +3,11 @@
 use crate::learnt::{Learnt, Model};
 use crate::methods::number;
 use crate::precomputed;
-use clap::{Args, ValueEnum};
+use crate::ways::{By, Form, Loss, Solver, Way, name};
+use clap::Args;
 use mercer::apply::{
-    Alpha, Bandwidth, ClassWeights, Criterion, FeatureLogistic, FeatureMap, FeatureRidge, Fit, KernelSearch, Learner,
-    MetricForm, NadarayaWatson, RecursiveFeatureMachine, Ridge, RidgeSolver, SpectralRidge,
+    Alpha, Bandwidth, ClassWeights, Criterion, EpochSolver, Falkon, FeatureLogistic, FeatureMap, FeatureRidge, Fit,
+    KernelSearch, Learner, MetricForm, NadarayaWatson, RecursiveFeatureMachine, Ridge, RidgeSolver, SpectralRidge,
 };
 use mercer::data::{Dataset, Target};
 use mercer::kernel::{Expression, Kernel, Kind, catalogue};
@@ -20,6 +21,9 @@ const PAIRS: usize = 200;
 
 /// Random features by default.
 const RANDOM_FEATURES: usize = 2000;
+
+/// Landmarks of Falkon by default.
+const CENTRES: usize = 5000;
 
 /// Options of the ways to learn.
 #[derive(Args)]
@@ -37,7 +41,8 @@ pub struct Learning {
     #[arg(long, value_name = "NUMBER", value_parser = auto_or_ridge, allow_negative_numbers = true)]
     alpha: Option<Choice>,
 
-    /// nystrom, rfm: landmarks [default: 1000; rfm: none up to 4000 points]; random-features: features [default: 2000]; spectrum: eigenpairs [default: 200];
+    /// nystrom, rfm: landmarks [default: 1000; rfm: none up to 4000 points]; random-features: features [default: 2000]; falkon: landmarks
+    /// [default: 5000]; spectrum: eigenpairs [default: 200];
     /// ridge by cg: rank of the preconditioner [default: 200, or 2√n where that is more]
     #[arg(long, visible_aliases = ["landmarks", "features"], value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     rank: Option<u32>,
@@ -76,59 +81,6 @@ pub struct Learning {
     bandwidth: Option<Choice>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Way {
-    /// By the number of points, the kernel and the memory: ridge for few, linear for linear kernels, else nystrom
-    Auto,
-    /// Kernel ridge regression on all points
-    Ridge,
-    /// Ridge regression on features of landmark points; time grows like n
-    Nystrom,
-    /// Ridge regression on random Fourier features, as rff in `mercer fit`; for shift-invariant kernels
-    #[value(alias = "rff")]
-    RandomFeatures,
-    /// Ridge regression on the leading eigenfunctions
-    Spectrum,
-    /// Ridge regression on the columns themselves; for linear kernels
-    Linear,
-    /// Averages of the targets, weighted by the kernel
-    NadarayaWatson,
-    /// Recursive feature machine: ridge regression under a metric that is learnt from the gradients of its predictions
-    Rfm,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Form {
-    /// A weight for each column
-    Diagonal,
-    /// A weight for each direction
-    Full,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum By {
-    /// The mean squared error on left-out points
-    LeftOut,
-    /// The marginal likelihood of a Gaussian process
-    Likelihood,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Loss {
-    /// Squared errors: ridge regression; probabilities of classes are fitted to left-out scores
-    Squared,
-    /// The log loss of classes: logistic regression
-    Logistic,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Solver {
-    /// Dense factorisation
-    Direct,
-    /// Preconditioned conjugate gradients; the kernel matrix need not be stored
-    Cg,
-}
-
 /// A number, or `None` for whatever leaves the least error.
 type Choice = Option<f64>;
 
@@ -163,21 +115,22 @@ fn class_weights(text: &str) -> Result<ClassWeights, String> {
 impl Learning {
     /// What can be refused before any work.
     pub fn check(&self) -> Result<()> {
-        use Way::{Auto, Linear, NadarayaWatson, Nystrom, RandomFeatures, Rfm, Ridge, Spectrum};
+        use Way::{
+            Askotch, Auto, Eigenpro, Falkon, Linear, NadarayaWatson, Nystrom, RandomFeatures, Rfm, Richardson, Ridge,
+            Spectrum,
+        };
+        const RIDGE: &[Way] =
+            &[Auto, Ridge, Nystrom, RandomFeatures, Spectrum, Linear, Rfm, Falkon, Askotch, Eigenpro, Richardson];
         let rules: [(&str, bool, &[Way]); 9] = [
             ("loss logistic", self.is_logistic(), &[Auto, Nystrom, RandomFeatures, Spectrum, Linear]),
             ("bandwidth", self.bandwidth.is_some(), &[NadarayaWatson]),
-            ("alpha", self.alpha.is_some(), &[Auto, Ridge, Nystrom, RandomFeatures, Spectrum, Linear, Rfm]),
-            ("cv", self.cv.is_some(), &[Auto, Ridge, Nystrom, RandomFeatures, Spectrum, Linear, Rfm]),
+            ("alpha", self.alpha.is_some(), RIDGE),
+            ("cv", self.cv.is_some(), RIDGE),
             ("solver", self.solver.is_some(), &[Auto, Ridge]),
-            ("rank", self.rank.is_some(), &[Auto, Ridge, Nystrom, RandomFeatures, Spectrum, Rfm]),
+            ("rank", self.rank.is_some(), &[Auto, Ridge, Nystrom, RandomFeatures, Spectrum, Rfm, Falkon]),
             ("metric", self.metric.is_some(), &[Rfm]),
             ("rounds", self.rounds.is_some(), &[Rfm]),
-            (
-                "class-weight",
-                self.class_weight.is_some(),
-                &[Auto, Ridge, Nystrom, RandomFeatures, Spectrum, Linear, Rfm],
-            ),
+            ("class-weight", self.class_weight.is_some(), RIDGE),
         ];
         for (option, given, ways) in rules {
             if given && !ways.contains(&self.method) {
@@ -194,6 +147,16 @@ impl Learning {
             "--loss logistic is for methods on features, and --solver for ridge; leave one of them out"
         );
         Ok(())
+    }
+
+    /// The name of the solver, where it is one that goes over the rows again and again.
+    pub fn epoch_solver(&self) -> Option<&'static str> {
+        match self.method {
+            Way::Askotch => Some("ASkotch"),
+            Way::Eigenpro => Some("EigenPro"),
+            Way::Richardson => Some("Richardson's iteration"),
+            _ => None,
+        }
     }
 
     fn weights(&self) -> ClassWeights {
@@ -275,6 +238,16 @@ impl Learning {
         match self.method {
             Way::Auto => self.by_choice(kernel, x, y, fit),
             Way::Rfm => unreachable!("it takes an expression"),
+            Way::Askotch => self.by_epochs(EpochSolver::Askotch, kernel, x, y, fit),
+            Way::Eigenpro => self.by_epochs(EpochSolver::EigenPro, kernel, x, y, fit),
+            Way::Richardson => self.by_epochs(EpochSolver::Richardson, kernel, x, y, fit),
+            Way::Falkon => {
+                let landmarks = rank.unwrap_or(CENTRES).min(x.nrows());
+                let (alpha, class_weights) = (self.alpha(), self.weights());
+                let fitted = Falkon { alpha, class_weights, ..Falkon::new(kernel, landmarks) }.fit(x, y, fit)?;
+                let (rank, alpha, tried) = (fitted.rank(), fitted.alpha, fitted.tried.clone());
+                Ok(Learnt { rank: Some(rank), ..Learnt::new(fitted, alpha, tried) })
+            }
             Way::NadarayaWatson => self.average(kernel, x, y, fit),
             Way::Ridge => self.ridge(kernel, x, y, fit),
             Way::Spectrum => self.spectral(kernel, x, y, fit),
@@ -349,11 +322,33 @@ impl Learning {
             }
             (_, other) => other,
         };
+        self.ridge_by(solver, kernel, x, y, fit)
+    }
+
+    fn by_epochs(
+        &self,
+        solver: EpochSolver,
+        kernel: Kernel,
+        x: ArrayView2<f64>,
+        y: &Target,
+        fit: &FitContext<'_>,
+    ) -> Result<Learnt> {
+        self.ridge_by(RidgeSolver::epochs(solver), kernel, x, y, fit)
+    }
+
+    fn ridge_by(
+        &self,
+        solver: RidgeSolver,
+        kernel: Kernel,
+        x: ArrayView2<f64>,
+        y: &Target,
+        fit: &FitContext<'_>,
+    ) -> Result<Learnt> {
         let (alpha, class_weights) = (self.alpha(), self.weights());
         let fitted = Ridge { kernel, alpha, solver, centred: true, class_weights }.fit(x, y, fit)?;
         let (alpha, tried) = (fitted.alpha, fitted.tried.clone());
-        let (iterations, residual) = (fitted.iterations, fitted.residual);
-        Ok(Learnt { iterations, residual, ..Learnt::new(fitted, alpha, tried) })
+        let (iterations, residual, curve) = (fitted.iterations, fitted.residual, fitted.curve.clone());
+        Ok(Learnt { iterations, residual, curve, ..Learnt::new(fitted, alpha, tried) })
     }
 
     fn spectral(&self, kernel: Kernel, x: ArrayView2<f64>, y: &Target, fit: &FitContext<'_>) -> Result<Learnt> {
@@ -394,6 +389,7 @@ impl Learning {
             parameter: ("bandwidth", average.bandwidth),
             iterations: None,
             residual: None,
+            curve: vec![],
             rank: None,
             search: None,
             metrics: None,
@@ -424,8 +420,4 @@ fn automatic(text: &str) -> String {
         Some(entry) => format!("{}(lengthscale=auto)", entry.name),
         None => text.to_owned(),
     }
-}
-
-fn name(way: Way) -> String {
-    way.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }

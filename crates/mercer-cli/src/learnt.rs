@@ -17,6 +17,8 @@ pub struct Learnt {
     pub parameter: (&'static str, f64),
     pub iterations: Option<usize>,
     pub residual: Option<f64>,
+    /// The residual after each iteration.
+    pub curve: Vec<f64>,
     /// Landmarks, features or eigenfunctions.
     pub rank: Option<usize>,
     /// The search for the kernel, where there was one.
@@ -61,6 +63,7 @@ impl Learnt {
             parameter: ("alpha", alpha),
             iterations: None,
             residual: None,
+            curve: vec![],
             rank: None,
             search: None,
             metrics: None,

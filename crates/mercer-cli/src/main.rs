@@ -21,6 +21,7 @@ mod signals;
 mod training;
 mod uncertainty;
 mod usage;
+mod ways;
 
 use args::{Cli, Command};
 use clap::{ArgMatches, CommandFactory, FromArgMatches};

@@ -286,3 +286,23 @@ fn a_recursive_feature_machine_learns_which_columns_matter() {
     folder.refuses("regress t.csv --target y --rounds 2", "--rounds is for --method rfm");
     folder.refuses("regress t.csv --target y --method rfm --search rbf", "--method rfm finds the lengthscale");
 }
+
+#[test]
+fn solvers_of_all_points_agree() {
+    let folder = Folder::new();
+    table(&folder, "t.csv", 400, number);
+    let line = |method: &str| {
+        format!("regress t.csv --target y --holdout 0.2 --kernel matern32(2) --alpha 0.1 --method {method}")
+    };
+    let want = folder.object(&line("ridge"))["holdout"]["rmse"].as_f64().unwrap();
+    for method in ["askotch", "eigenpro", "richardson", "falkon"] {
+        let found = folder.object(&line(method));
+        let rmse = found["holdout"]["rmse"].as_f64().unwrap();
+        assert!((rmse / want - 1.0).abs() < 0.01, "{method}: {rmse} for {want}");
+        if method != "falkon" {
+            assert!(found["residual"].as_f64().unwrap() <= 1e-3, "{method}: {found}");
+            assert_eq!(found["curve"].as_array().unwrap().len() as u64, found["iterations"].as_u64().unwrap());
+            assert!(folder.said(&line(method)).contains("to a relative residual of"), "{method}");
+        }
+    }
+}

@@ -76,6 +76,20 @@ fn searched(found: &FoundKernel) -> String {
     if more > 0 { format!("{table}{on}; {more} more were worse\n") } else { format!("{table}{on}\n") }
 }
 
+/// A few residuals on the way.
+fn curve(residuals: &[f64]) -> String {
+    const SHOWN: usize = 6;
+    if residuals.len() < 3 {
+        return String::new();
+    }
+    let place = |i: usize| i * (residuals.len() - 1) / (SHOWN - 1);
+    let mut places: Vec<usize> = (0..SHOWN).map(place).collect();
+    places.dedup();
+    let shown: Vec<String> =
+        places.into_iter().map(|i| format!("{} after {}", text::error(residuals[i]), i + 1)).collect();
+    format!("\nresiduals on the way: {}", shown.join(", "))
+}
+
 impl Regress {
     pub fn run(self, context: &Context) -> Result<()> {
         let outputs = self.examples.outputs()?;
@@ -142,6 +156,9 @@ impl Regress {
             "seconds": origin.seconds, "out": out,
         });
         object[if learnt.measure == "log loss" { "left_out_log_loss" } else { "left_out_mse" }] = json!(left_out);
+        if !learnt.curve.is_empty() {
+            object["curve"] = json!(learnt.curve);
+        }
         if let Some(found) = &learnt.search {
             object["search"] = json!({
                 "rows": found.rows, "criterion": found.criterion, "tried": found.tried, "cut_short": found.cut_short,
@@ -165,8 +182,17 @@ impl Regress {
             });
             let mut said = format!("{origin}\n{name} {}{chosen}\n", text::short(value));
             if let (Some(iterations), Some(residual)) = (learnt.iterations, learnt.residual) {
-                let (products, residual) = (text::count(iterations, "product"), text::error(residual));
-                said += &format!("conjugate gradients took {products} to a relative residual of {residual}\n");
+                let residual = text::error(residual);
+                said += &match self.learning.epoch_solver() {
+                    None => {
+                        let products = text::count(iterations, "product");
+                        format!("conjugate gradients took {products} to a relative residual of {residual}\n")
+                    }
+                    Some(name) => {
+                        let epochs = text::count(iterations, "epoch");
+                        format!("{name} took {epochs} to a relative residual of {residual}{}\n", curve(&learnt.curve))
+                    }
+                };
             }
             if let Some(found) = &learnt.search {
                 said += &format!("\n{}", searched(found));

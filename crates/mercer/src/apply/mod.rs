@@ -8,6 +8,7 @@
 //! | [`NadarayaWatson`] | averages weighted by the kernel, bandwidth by leave-one-out |
 //! | [`Ridge`] | kernel ridge regression and classification, direct or by conjugate gradients |
 //! | [`FeatureRidge`] | ridge regression and classification on few features: linear, Nyström, random; for any number of points |
+//! | [`Falkon`] | the same on many landmarks, by conjugate gradients |
 //! | [`FeatureLogistic`] | multinomial logistic regression on the same features |
 //! | [`Logistic`] | multinomial logistic regression on given columns, such as the values of eigenfunctions |
 //! | [`RecursiveFeatureMachine`] | ridge regression and classification under a metric that is learnt from its gradients |
@@ -41,6 +42,7 @@ mod conjugate_gradients;
 mod criterion;
 mod diffusion_maps;
 mod eigenmaps;
+mod falkon;
 mod feature_logistic;
 mod feature_map;
 mod feature_process;
@@ -73,6 +75,7 @@ mod search;
 mod slow_pairs;
 mod softmax_laplace;
 mod solver;
+mod solvers;
 mod spectral_ridge;
 mod targets;
 mod traits;
@@ -85,6 +88,7 @@ pub use conjugate_gradients::{Converged, conjugate_gradients};
 pub use criterion::Criterion;
 pub use diffusion_maps::DiffusionMaps;
 pub use eigenmaps::FittedEigenmaps;
+pub use falkon::Falkon;
 pub use feature_logistic::{FeatureLogistic, FittedFeatureLogistic};
 pub use feature_map::FeatureMap;
 pub use feature_process::{FeatureProcess, FittedFeatureProcess, ProcessFeatures};
@@ -108,6 +112,7 @@ pub use reference::Reference;
 pub use ridge::{FittedRidge, Ridge, RidgeSolver};
 pub use search::{FoundKernel, KernelSearch, TriedKernel};
 pub use solver::EigenSolver;
+pub use solvers::EpochSolver;
 pub use spectral_ridge::{FittedSpectralRidge, SpectralRidge};
 pub(crate) use traits::read;
 pub use traits::{Fit, Fitted, Predict, Saved, SavedPredict, Transform};
