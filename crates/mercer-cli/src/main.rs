@@ -2,6 +2,7 @@
 
 mod args;
 mod certificate;
+mod columns;
 mod commands;
 mod context;
 mod examples;
@@ -11,6 +12,7 @@ mod gp_page;
 mod input;
 mod judging;
 mod learning;
+mod learnt;
 mod methods;
 mod network;
 mod output;
@@ -25,6 +27,7 @@ mod training;
 mod uncertainty;
 mod uncertainty_page;
 mod usage;
+mod ways;
 
 use args::{Cli, Command};
 use clap::{ArgMatches, CommandFactory, FromArgMatches};

@@ -247,3 +247,62 @@ fn one_thing_has_one_name_in_all_commands() {
         assert!(folder.join(file).exists(), "{file}");
     }
 }
+
+#[test]
+fn a_recursive_feature_machine_learns_which_columns_matter() {
+    let folder = Folder::new();
+    // b and a third column of noise do nothing.
+    let mut rng = Rng::new(5);
+    let row = |_| {
+        let (a, b, c) = (rng.normal(), rng.normal(), rng.normal());
+        format!("{a},{b},{c},{}\n", (3.0 * a).sin() + 0.05 * rng.normal())
+    };
+    let rows: String = (0..250).map(row).collect();
+    std::fs::write(folder.join("t.csv"), format!("first,second,third,y\n{rows}")).unwrap();
+    let line = "regress t.csv --target y --holdout 0.2 --kernel matern52(lengthscale=auto)";
+    let plain = folder.object(line)["holdout"]["rmse"].as_f64().unwrap();
+    let line = format!("{line} --method rfm");
+    let found = folder.object(&format!("{line} --model m.mercer"));
+    assert_eq!(found["method"], "rfm");
+    assert!(
+        found["metric"]["rounds"].as_u64().unwrap() > 0 && found["metric"]["tried"].as_array().unwrap().len() == 11
+    );
+    let rmse = found["holdout"]["rmse"].as_f64().unwrap();
+    assert!(rmse < 0.8 * plain, "{rmse} for {plain}");
+    assert!(found["importances"]["columns"][0].as_f64().unwrap() > 0.9, "{found}");
+    let said = folder.said(&line);
+    for words in ["metric tried", "importance", "first", "direction", "agree"] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    let inspected = folder.said("inspect m.mercer");
+    assert!(inspected.contains("importance") && inspected.contains("second"), "{inspected}");
+    assert_eq!(folder.object("inspect m.mercer")["importances"], found["importances"]);
+    let predicted = folder.object("predict m.mercer t.csv");
+    assert!(predicted["test"]["rmse"].as_f64().unwrap() < 0.2, "{predicted}");
+    let fixed =
+        folder.object("regress t.csv --target y --method rfm --metric full --rounds 2 --rank 50 --kernel rbf(1)");
+    assert_eq!((&fixed["metric"]["form"], &fixed["metric"]["rounds"]), (&"full".into(), &2.into()));
+    assert!(fixed["metric"]["tried"].as_array().unwrap().is_empty() && fixed["rank"] == 50);
+    folder.refuses("regress t.csv --target y --rounds 2", "--rounds is for --method rfm");
+    folder.refuses("regress t.csv --target y --method rfm --search rbf", "--method rfm finds the lengthscale");
+}
+
+#[test]
+fn solvers_of_all_points_agree() {
+    let folder = Folder::new();
+    table(&folder, "t.csv", 400, number);
+    let line = |method: &str| {
+        format!("regress t.csv --target y --holdout 0.2 --kernel matern32(2) --alpha 0.1 --method {method}")
+    };
+    let want = folder.object(&line("ridge"))["holdout"]["rmse"].as_f64().unwrap();
+    for method in ["askotch", "eigenpro", "richardson", "falkon"] {
+        let found = folder.object(&line(method));
+        let rmse = found["holdout"]["rmse"].as_f64().unwrap();
+        assert!((rmse / want - 1.0).abs() < 0.01, "{method}: {rmse} for {want}");
+        if method != "falkon" {
+            assert!(found["residual"].as_f64().unwrap() <= 1e-3, "{method}: {found}");
+            assert_eq!(found["curve"].as_array().unwrap().len() as u64, found["iterations"].as_u64().unwrap());
+            assert!(folder.said(&line(method)).contains("to a relative residual of"), "{method}");
+        }
+    }
+}

@@ -5,10 +5,10 @@ mod common;
 
 use common::*;
 use mercer::apply::{
-    Affinity, Alpha, ClassReport, ClassWeights, DiffusionMaps, FeatureLogistic, FeatureMap, FeatureProcess,
-    FeatureRidge, Fit, Fitted, FittedFeatureRidge, FittedKernelPca, FittedRidge, GaussianProcess,
-    GaussianProcessClassifier, IterativeProcess, KernelPca, LaplacianEigenmaps, Logistic, NadarayaWatson, Predict,
-    ProcessFeatures, Ridge, RidgeSolver, Saved, SpectralRidge, Transform,
+    Affinity, Alpha, ClassReport, ClassWeights, DiffusionMaps, EpochSolver, Falkon, FeatureLogistic, FeatureMap,
+    FeatureProcess, FeatureRidge, Fit, Fitted, FittedFeatureRidge, FittedKernelPca, FittedRidge, GaussianProcess,
+    GaussianProcessClassifier, IterativeProcess, KernelPca, LaplacianEigenmaps, Logistic, MetricForm, NadarayaWatson,
+    Predict, ProcessFeatures, RecursiveFeatureMachine, Ridge, RidgeSolver, Saved, SpectralRidge, Transform,
 };
 use mercer::data::{Missing, ReadOptions, Scaler, Scaling, Schema, Table, Target};
 use mercer::kernel::Expression;
@@ -94,6 +94,11 @@ fn nystrom(landmarks: usize) -> FeatureMap {
     FeatureMap::Nystrom { kernel: rbf(), landmarks, choice: Landmarks::Uniform }
 }
 
+fn by_epochs(solver: EpochSolver) -> Ridge {
+    let solver = RidgeSolver::Epochs { solver, tolerance: 1e-9, epochs: 5000 };
+    Ridge { alpha: Alpha::Fixed(0.1), solver, ..Ridge::new(rbf()) }
+}
+
 fn cases() -> Vec<Case> {
     let laplacian =
         |affinity: Affinity| move |k| LaplacianEigenmaps { k, affinity: affinity.clone(), ..Default::default() };
@@ -107,6 +112,12 @@ fn cases() -> Vec<Case> {
         predicts("ridge by conjugate gradients", |_| {
             let solver = RidgeSolver::conjugate_gradients(Default::default());
             Ok(Ridge { alpha: Alpha::Fixed(0.1), solver, ..Ridge::new(rbf()) })
+        }),
+        predicts("ridge by askotch", |_| Ok(by_epochs(EpochSolver::Askotch))),
+        predicts("ridge by eigenpro", |_| Ok(by_epochs(EpochSolver::EigenPro))),
+        predicts("ridge by richardson", |_| Ok(by_epochs(EpochSolver::Richardson))),
+        predicts("falkon", |x| {
+            Ok(Falkon { tolerance: 1e-9, alpha: Alpha::Fixed(0.1), ..Falkon::new(rbf(), x.nrows()) })
         }),
         predicts("nystrom ridge", |x| Ok(FeatureRidge::new(nystrom(x.nrows())))),
         predicts("random features", |_| {
@@ -126,6 +137,14 @@ fn cases() -> Vec<Case> {
         predicts("logistic on features", |x| {
             let alpha = Alpha::Fixed(0.1);
             Ok(FeatureLogistic { alpha, ..FeatureLogistic::new(nystrom(x.nrows())) })
+        }),
+        predicts("recursive feature machine", |_| {
+            let (metric, rounds) = (Some(MetricForm::Full), Some(2));
+            Ok(RecursiveFeatureMachine {
+                metric,
+                rounds,
+                ..RecursiveFeatureMachine::new(Expression::parse("rbf(1.2)")?)
+            })
         }),
         predicts("spectral ridge", |x| {
             let operator = FitContext::default().kernel_operator(&rbf(), x)?;

@@ -7,8 +7,8 @@ mod registry;
 use common::*;
 use mercer::apply::{
     Affinity, DiffusionMaps, FeatureLogistic, FeatureMap, FeatureRidge, Fit, Fitted, FittedEigenmaps, FittedRidge,
-    IterativeProcess, KernelPca, LaplacianEigenmaps, Logistic, NadarayaWatson, Predict, Ridge, Saved, SpectralRidge,
-    Transform,
+    IterativeProcess, KernelPca, LaplacianEigenmaps, Logistic, MetricForm, NadarayaWatson, Predict,
+    RecursiveFeatureMachine, Ridge, Saved, SpectralRidge, Transform,
 };
 use mercer::classifier::{Classifier, Labelled};
 use mercer::data::{Dataset, Missing, ReadOptions, Scaling, Schema, Table, Target};
@@ -237,6 +237,11 @@ fn models() -> Vec<Model> {
     let random_map = FeatureMap::Random { kernel: rbf(), features: 8, sampling };
     let process = IterativeProcess::new(Expression::parse("rbf(1.2)").unwrap());
     let laplacian = LaplacianEigenmaps { affinity: Affinity::Neighbours(8), ..Default::default() };
+    let machine = RecursiveFeatureMachine {
+        metric: Some(MetricForm::Full),
+        rounds: Some(1),
+        ..RecursiveFeatureMachine::new(kernel::Expression::parse("rbf(1)").unwrap())
+    };
     vec![
         spectrum("exact", by(&Exact, "rbf(1)")),
         spectrum_with("krylov of a table", Some(schema), three),
@@ -260,6 +265,7 @@ fn models() -> Vec<Model> {
         estimator("linear ridge", features(FeatureMap::Linear { scale: 1.0 })),
         estimator("logistic on features", logistic.fit(x.view(), &classes, &context).unwrap()),
         estimator("logistic", Logistic::default().fit(x.view(), &classes, &context).unwrap()),
+        estimator("recursive feature machine", machine.fit(x.view(), &values, &context).unwrap()),
         estimator("spectral ridge", ridge_on.fit(x.view(), &values, &context).unwrap()),
         estimator("gaussian process by conjugate gradients", process.fit(x.view(), &values, &context).unwrap()),
         laplace("last layer", LaplaceMethod::LastLayer, false),

@@ -2,10 +2,10 @@
 
 use super::predict::Predictions;
 use crate::certificate;
+use crate::columns::lengthscale_table;
 use crate::context::Context;
 use crate::examples::{Examples, Outputs, Parts};
 use crate::gp_page;
-use crate::learning::lengthscale_table;
 use crate::methods::{self, number};
 use crate::output::Output;
 use crate::process::{Judged, Process};

@@ -1,9 +1,11 @@
 //! `mercer regress`: numbers or classes, learnt from examples.
 
 use crate::certificate::{self, shortened};
+use crate::columns::{importance_table, lengthscale_table, metric_table};
 use crate::context::Context;
 use crate::examples::{Examples, Outputs, Parts};
-use crate::learning::{Learning, Learnt, lengthscale_table};
+use crate::learning::Learning;
+use crate::learnt::Learnt;
 use crate::methods;
 use crate::output::Output;
 use crate::precomputed::PRECOMPUTED;
@@ -74,6 +76,20 @@ fn searched(found: &FoundKernel) -> String {
     if more > 0 { format!("{table}{on}; {more} more were worse\n") } else { format!("{table}{on}\n") }
 }
 
+/// A few residuals on the way.
+fn curve(residuals: &[f64]) -> String {
+    const SHOWN: usize = 6;
+    if residuals.len() < 3 {
+        return String::new();
+    }
+    let place = |i: usize| i * (residuals.len() - 1) / (SHOWN - 1);
+    let mut places: Vec<usize> = (0..SHOWN).map(place).collect();
+    places.dedup();
+    let shown: Vec<String> =
+        places.into_iter().map(|i| format!("{} after {}", text::error(residuals[i]), i + 1)).collect();
+    format!("\nresiduals on the way: {}", shown.join(", "))
+}
+
 impl Regress {
     pub fn run(self, context: &Context) -> Result<()> {
         let outputs = self.examples.outputs()?;
@@ -140,10 +156,17 @@ impl Regress {
             "seconds": origin.seconds, "out": out,
         });
         object[if learnt.measure == "log loss" { "left_out_log_loss" } else { "left_out_mse" }] = json!(left_out);
+        if !learnt.curve.is_empty() {
+            object["curve"] = json!(learnt.curve);
+        }
         if let Some(found) = &learnt.search {
             object["search"] = json!({
                 "rows": found.rows, "criterion": found.criterion, "tried": found.tried, "cut_short": found.cut_short,
             });
+        }
+        if let Some((tried, form, rounds)) = &learnt.metrics {
+            object["metric"] = json!({ "form": form, "rounds": rounds, "tried": tried });
+            object["importances"] = json!(learnt.model().importances());
         }
         for (part, score) in scores {
             object[*part] = json!(score);
@@ -159,14 +182,29 @@ impl Regress {
             });
             let mut said = format!("{origin}\n{name} {}{chosen}\n", text::short(value));
             if let (Some(iterations), Some(residual)) = (learnt.iterations, learnt.residual) {
-                let (products, residual) = (text::count(iterations, "product"), text::error(residual));
-                said += &format!("conjugate gradients took {products} to a relative residual of {residual}\n");
+                let residual = text::error(residual);
+                said += &match self.learning.epoch_solver() {
+                    None => {
+                        let products = text::count(iterations, "product");
+                        format!("conjugate gradients took {products} to a relative residual of {residual}\n")
+                    }
+                    Some(name) => {
+                        let epochs = text::count(iterations, "epoch");
+                        format!("{name} took {epochs} to a relative residual of {residual}{}\n", curve(&learnt.curve))
+                    }
+                };
             }
             if let Some(found) = &learnt.search {
                 said += &format!("\n{}", searched(found));
                 if let Some(lengthscales) = found.kernel.lengthscale_of_columns() {
                     said += &format!("\n{}", lengthscale_table(lengthscales, columns));
                 }
+            }
+            if let Some((tried, form, rounds)) = &learnt.metrics {
+                said += &format!("\n{}", metric_table(tried, *form, *rounds));
+            }
+            if let Some(importances) = learnt.model().importances() {
+                said += &format!("\n{}", importance_table(importances, columns));
             }
             let (mut headings, mut rows) = (vec![], vec![]);
             for (part, score) in scores.iter().filter_map(|(part, score)| Some((part, score.as_ref()?))) {

@@ -11,7 +11,7 @@ use crate::uncertainty_page::page;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use mercer::apply::{Predict, Saved};
-use mercer::classifier::{Cases, Classifier, Measure, snapshot_files};
+use mercer::classifier::{Classifier, snapshot_files};
 use mercer::data::{Dataset, Scaling, Schema, write_npy};
 use mercer::trajectory::{FittedTrajectory, Method, Predictive, Settings, Trajectory as Networks};
 use mercer::{Error, FitContext, Result, fail_if};

@@ -16,6 +16,8 @@ pub struct Converged {
     pub iterations: usize,
     /// The largest `‖b − Ax‖/‖b‖` over the columns, measured, not estimated.
     pub residual: f64,
+    /// The largest relative residual after each iteration; for solvers that see a part of A at a time, as it was seen on the way.
+    pub curve: Vec<f64>,
 }
 
 /// Solves `A X = B` for a symmetric positive definite `A` and `B` `[n, m]`, column by column but with one product for all:
@@ -122,7 +124,7 @@ fn recorded(
     let goal = b.norms()?.mapv(|b| tolerance * b);
     let worst =
         |r: &Panel| -> Result<f64> { Ok(largest(r.norms()?.iter().zip(&goal).map(|(r, goal)| excess(*r, *goal)))) };
-    let (mut iterations, mut keeps) = (0, None);
+    let (mut iterations, mut keeps, mut curve) = (0, None, vec![]);
     let mut best: Option<(f64, Panel)> = None;
     loop {
         let mut r = b.try_clone()?;
@@ -137,7 +139,7 @@ fn recorded(
         let stuck = now.is_nan() || now > 0.5 * before;
         if now <= 1.0 || stuck || iterations >= limit || context.interrupted() {
             let (residual, x) = best.expect("set above");
-            return Ok(Converged { x, iterations, residual: residual * tolerance });
+            return Ok(Converged { x, iterations, residual: residual * tolerance, curve });
         }
         let mut least = (now, x.try_clone()?);
         let mut z = precondition(&r)?;
@@ -173,6 +175,7 @@ fn recorded(
             if now < least.0 {
                 least = (now, x.try_clone()?);
             }
+            curve.push(now * tolerance);
             keeps.get_or_insert_with(|| context.keeps_best());
             let note = format!("residual {:.1e}", now * tolerance);
             context.progress.iteration("conjugate gradients", iterations, limit, now, &note);

@@ -55,11 +55,11 @@ pub struct FittedFeatureRidge {
     /// What was tried on the way to α.
     pub tried: Vec<Tried>,
     /// t of `softmax(t f(x))`, for classes.
-    sharpness: Option<f64>,
+    pub(super) sharpness: Option<f64>,
     /// f
-    functions: FeatureFunctions,
+    pub(super) functions: FeatureFunctions,
     /// Warnings of the fit; a file does not keep them.
-    notes: Vec<String>,
+    pub(super) notes: Vec<String>,
 }
 
 impl Fit for FeatureRidge {

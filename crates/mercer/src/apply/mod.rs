@@ -8,8 +8,10 @@
 //! | [`NadarayaWatson`] | averages weighted by the kernel, bandwidth by leave-one-out |
 //! | [`Ridge`] | kernel ridge regression and classification, direct or by conjugate gradients |
 //! | [`FeatureRidge`] | ridge regression and classification on few features: linear, Nyström, random; for any number of points |
+//! | [`Falkon`] | the same on many landmarks, by conjugate gradients |
 //! | [`FeatureLogistic`] | multinomial logistic regression on the same features |
 //! | [`Logistic`] | multinomial logistic regression on given columns, such as the values of eigenfunctions |
+//! | [`RecursiveFeatureMachine`] | ridge regression and classification under a metric that is learnt from its gradients |
 //! | [`GaussianProcess`] | regression with standard deviations; hyper-parameters by the marginal likelihood |
 //! | [`FeatureProcess`] | the same on few features, for any number of points |
 //! | [`IterativeProcess`] | the same by conjugate gradients on all points, for many of them |
@@ -43,6 +45,7 @@ mod conjugate_gradients;
 mod criterion;
 mod diffusion_maps;
 mod eigenmaps;
+mod falkon;
 mod feature_logistic;
 mod feature_map;
 mod feature_process;
@@ -60,10 +63,13 @@ mod logistic_design;
 mod logistic_preconditioner;
 mod logistic_solver;
 mod measures;
+mod metric;
+mod metric_rounds;
 mod nadaraya_watson;
 mod pre_image;
 mod preconditioner;
 mod probabilities;
+mod recursive_feature_machine;
 mod reference;
 mod refinement;
 mod ridge;
@@ -73,6 +79,7 @@ mod search;
 mod slow_pairs;
 mod softmax_laplace;
 mod solver;
+mod solvers;
 mod spectral_ridge;
 mod stochastic_likelihood;
 mod targets;
@@ -86,6 +93,7 @@ pub use conjugate_gradients::{Converged, conjugate_gradients};
 pub use criterion::Criterion;
 pub use diffusion_maps::DiffusionMaps;
 pub use eigenmaps::FittedEigenmaps;
+pub use falkon::Falkon;
 pub use feature_logistic::{FeatureLogistic, FittedFeatureLogistic};
 pub use feature_map::FeatureMap;
 pub use feature_process::{FeatureProcess, FittedFeatureProcess, ProcessFeatures};
@@ -101,14 +109,17 @@ pub use laplacian_eigenmaps::{Affinity, LaplacianEigenmaps};
 pub(crate) use lbfgs::minimise;
 pub use logistic::{FittedLogistic, Logistic};
 pub use measures::{ClassMeasures, ClassReport};
+pub use metric::{Direction, Importances, MetricForm};
 pub use nadaraya_watson::{Averages, Bandwidth, FittedNadarayaWatson, NadarayaWatson};
 pub use preconditioner::LowRankPreconditioner;
 #[doc(hidden)]
 pub use probabilities::softmax_rows;
+pub use recursive_feature_machine::{FittedRecursiveFeatureMachine, RecursiveFeatureMachine, TriedMetric};
 pub use reference::Reference;
 pub use ridge::{FittedRidge, Ridge, RidgeSolver};
 pub use search::{FoundKernel, KernelSearch, TriedKernel};
 pub use solver::EigenSolver;
+pub use solvers::EpochSolver;
 pub use spectral_ridge::{FittedSpectralRidge, SpectralRidge};
 pub(crate) use traits::read;
 pub use traits::{Fit, Fitted, Predict, Saved, SavedPredict, Transform};

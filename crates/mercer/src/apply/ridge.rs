@@ -4,7 +4,7 @@ use super::reference::Reference;
 use super::ridge_system::{Iteration, Solved, System, times};
 use super::targets::Encoding;
 use super::traits::{fields, saved};
-use super::{Alpha, Fit, Predict, Tried, check_points};
+use super::{Alpha, EpochSolver, Fit, Predict, Tried, check_points};
 use crate::data::Target;
 use crate::kernel::Kernel;
 use crate::operator::Precision;
@@ -78,6 +78,16 @@ pub enum RidgeSolver {
         /// Rank of the preconditioner; none chooses `2√n`, or 200 where that is more.
         rank: Option<usize>,
     },
+    /// By a solver that sees a part of K at a time, and never needs all of it. α is chosen as with conjugate gradients, and an early end is
+    /// treated as there.
+    Epochs {
+        /// Which one.
+        solver: EpochSolver,
+        /// `‖(K + αI)c − y‖/‖y‖` at which a column is solved.
+        tolerance: f64,
+        /// Most passes over K.
+        epochs: usize,
+    },
 }
 
 impl RidgeSolver {
@@ -86,6 +96,11 @@ impl RidgeSolver {
     pub fn conjugate_gradients(precision: Precision) -> RidgeSolver {
         let tolerance = if precision == Precision::F64 { 1e-8 } else { 1e-4 };
         RidgeSolver::ConjugateGradients { tolerance, iterations: 1000, rank: None }
+    }
+
+    /// A solver that sees a part of K at a time, to a residual of 1e-3: its error is then far below that of the prediction, as a rule.
+    pub fn epochs(solver: EpochSolver) -> RidgeSolver {
+        RidgeSolver::Epochs { solver, tolerance: 1e-3, epochs: 300 }
     }
 
     fn chosen(self, n: usize, context: &FitContext) -> RidgeSolver {
@@ -104,14 +119,16 @@ pub struct FittedRidge {
     pub alpha: f64,
     /// What was tried on the way to α.
     pub tried: Vec<Tried>,
-    /// Products with K that conjugate gradients took.
+    /// Products with K, or passes over it, that an iterative solver took.
     pub iterations: Option<usize>,
-    /// `‖(K + αI)c − y‖/‖y‖` that they reached.
+    /// `‖(K + αI)c − y‖/‖y‖` that it reached.
     pub residual: Option<f64>,
+    /// The same after each of them.
+    pub curve: Vec<f64>,
     /// What it was fitted on.
     pub reference: Reference,
     notes: Vec<String>,
-    kernel: Kernel,
+    pub(super) kernel: Kernel,
     encoding: Encoding,
     /// t of `softmax(t f(x))`, for classes.
     sharpness: Option<f64>,
@@ -144,10 +161,15 @@ impl Fit for Ridge {
         let in_double =
             System { kernel: &self.kernel, x, y: encoded.view(), roots: roots.as_ref(), left_out, context: &double };
         let system = System { context, ..in_double };
+        let default_rank = (2 * x.nrows().isqrt()).max(200);
         let iteration = match self.solver.chosen(x.nrows(), context) {
             RidgeSolver::ConjugateGradients { tolerance, iterations, rank } => {
-                let rank = rank.unwrap_or((2 * x.nrows().isqrt()).max(200)).min(x.nrows());
-                Some(Iteration { tolerance, limit: iterations, rank })
+                let rank = rank.unwrap_or(default_rank).min(x.nrows());
+                Some(Iteration { method: None, tolerance, limit: iterations, rank })
+            }
+            RidgeSolver::Epochs { solver, tolerance, epochs } => {
+                let (method, rank) = (Some(solver), default_rank.min(x.nrows()));
+                Some(Iteration { method, tolerance, limit: epochs, rank })
             }
             _ => None,
         };
@@ -169,7 +191,7 @@ impl Fit for Ridge {
                 }
             }
         };
-        let Solved { alpha, mut tried, coefficients, iterations, residual, left_out, mut notes } = solved;
+        let Solved { alpha, mut tried, coefficients, iterations, residual, curve, left_out, mut notes } = solved;
         // From the mean over rows to the weighted mean.
         tried.iter_mut().for_each(|t| t.error *= x.nrows() as f64 / total);
         let coefficients = times(coefficients, roots.as_ref());
@@ -183,6 +205,7 @@ impl Fit for Ridge {
             tried,
             iterations,
             residual,
+            curve,
             reference,
             notes,
             kernel,
@@ -222,6 +245,7 @@ saved! {
     tried: Vec<Tried> = value("tried");
     iterations: Option<usize> = value("iterations");
     residual: Option<f64> = value("residual");
+    curve: Vec<f64> = value("curve");
     notes: Vec<String> = value("notes");
     sharpness: Option<f64> = value("sharpness");
     kernel: Kernel = known(Kernel::of_model, &reference.origin.kernel, reference.origin.d);

@@ -9,11 +9,13 @@ use super::alpha::{
 use super::conjugate_gradients::{Converged, Shifted};
 use super::preconditioner::LowRankPreconditioner;
 use super::refinement::solve_positive_definite;
-use super::{Alpha, Tried};
+use super::solvers::{Askotch, EigenPro, Epochs, Equations, Richardson, run};
+use super::{Alpha, EpochSolver, Tried};
 use crate::context::ONE_STEP;
 use crate::kernel::Kernel;
 use crate::linalg::{Cholesky, Panel, eigh, matmul};
 use crate::operator::{Operator, Precision, Scaled, cross_apply, gram_reported};
+use crate::rng::Rng;
 use crate::{FitContext, KeepsBest, Result, fail_if};
 use ndarray::{Array1, Array2, ArrayView1, ArrayView2, Axis};
 
@@ -24,6 +26,8 @@ pub(super) struct Solved {
     pub coefficients: Array2<f64>,
     pub iterations: Option<usize>,
     pub residual: Option<f64>,
+    /// The relative residual after each iteration.
+    pub curve: Vec<f64>,
     /// The prediction of each point from the others `[n, m]`, where they were asked for.
     pub left_out: Option<Array2<f64>>,
     /// Warnings.
@@ -56,14 +60,21 @@ const RANK: usize = 2000;
 /// would take `folds` times as long.
 const MANY: usize = 20_000;
 
-/// Settings of conjugate gradients: the relative residual to reach, the most products, the rank of the preconditioner.
+/// Settings of an iterative solver: the relative residual to reach, the most products or epochs, the rank of the preconditioner.
 pub(super) struct Iteration {
+    /// Without it, conjugate gradients.
+    pub method: Option<EpochSolver>,
     pub tolerance: f64,
     pub limit: usize,
     pub rank: usize,
 }
 
 impl Iteration {
+    /// The solver in words.
+    fn name(&self) -> &'static str {
+        self.method.map_or("conjugate gradients", EpochSolver::name)
+    }
+
     /// Whether the residual that was reached is above the one asked for.
     pub fn missed(&self, residual: Option<f64>) -> bool {
         residual.is_some_and(|residual| residual > self.tolerance)
@@ -72,9 +83,14 @@ impl Iteration {
     /// A warning where the iteration ended early.
     pub fn note(&self, iterations: Option<usize>, residual: Option<f64>, interrupted: bool) -> Option<String> {
         let (iterations, residual) = (iterations?, residual.filter(|_| self.missed(residual))?);
-        let why = if interrupted { "were interrupted" } else { "stopped" };
+        let why = match (interrupted, self.method) {
+            (true, None) => "were interrupted",
+            (true, Some(_)) => "was interrupted",
+            (false, _) => "stopped",
+        };
+        let (name, unit) = (self.name(), if self.method.is_some() { "epochs" } else { "products" });
         Some(format!(
-            "conjugate gradients {why} after {iterations} products at a relative residual of {residual:.1e}, above the {:.0e} asked \
+            "{name} {why} after {iterations} {unit} at a relative residual of {residual:.1e}, above the {:.0e} asked \
              for; this best iterate is used: use a preconditioner of higher rank or a larger α for a better one",
             self.tolerance
         ))
@@ -137,7 +153,7 @@ impl System<'_> {
             return Ok(Solved { notes, ..self.with_inverse(k, alpha, tried)? });
         }
         let coefficients = solve_positive_definite(self.context.device, k, self.y, alpha)?;
-        Ok(Solved { alpha, tried, coefficients, iterations: None, residual: None, left_out, notes })
+        Ok(Solved { alpha, tried, coefficients, iterations: None, residual: None, curve: vec![], left_out, notes })
     }
 
     fn low_rank(&self, rank: usize) -> Result<LowRankPreconditioner> {
@@ -158,6 +174,7 @@ impl System<'_> {
             coefficients,
             iterations: None,
             residual: None,
+            curve: vec![],
             left_out: Some(left_out),
             notes: vec![],
         })
@@ -172,7 +189,16 @@ impl System<'_> {
         let (alpha, tried) = best(points.errors(grid))?;
         let left_out = self.left_out.then(|| points.scores(alpha));
         let coefficients = filtered_inverse(u.view(), &λ, matmul(u.t(), self.y).view(), alpha);
-        Ok(Solved { alpha, tried, coefficients, iterations: None, residual: None, left_out, notes: vec![] })
+        Ok(Solved {
+            alpha,
+            tried,
+            coefficients,
+            iterations: None,
+            residual: None,
+            curve: vec![],
+            left_out,
+            notes: vec![],
+        })
     }
 
     /// One eigendecomposition a fold serves every α.
@@ -190,12 +216,35 @@ impl System<'_> {
         })
     }
 
-    /// By conjugate gradients. The preconditioner's low-rank approximation of K gives leave-one-out for all α.
+    /// By an iterative solver. The preconditioner's low-rank approximation of K gives leave-one-out for all α.
     pub fn iterative(&self, alpha: Alpha, iteration: &Iteration) -> Result<Solved> {
         fail_if!(
             alpha == Alpha::Fixed(0.0),
-            "conjugate gradients need a ridge α above 0; use the direct solver for α = 0"
+            "{} need a ridge α above 0; use the direct solver for α = 0",
+            iteration.name()
         );
+        if iteration.method.is_some_and(EpochSolver::takes_blocks) {
+            return self.shuffled(alpha, iteration);
+        }
+        self.in_order(alpha, iteration)
+    }
+
+    /// The rows in random order, so that every block of them is a sample.
+    fn shuffled(&self, alpha: Alpha, iteration: &Iteration) -> Result<Solved> {
+        let n = self.x.nrows();
+        let order = Rng::new(self.context.seed).fork(0x7368_7566).sample(n, n);
+        let mut place = vec![0; n];
+        order.iter().enumerate().for_each(|(new, &old)| place[old] = new);
+        let (x, y) = (self.x.select(Axis(0), &order), self.y.select(Axis(0), &order));
+        let roots = self.roots.map(|roots| roots.select(Axis(0), &order));
+        let system = System { x: x.view(), y: y.view(), roots: roots.as_ref(), ..*self };
+        let solved = system.in_order(alpha, iteration)?;
+        let back = |rows: &Array2<f64>| rows.select(Axis(0), &place);
+        let (coefficients, left_out) = (back(&solved.coefficients), solved.left_out.as_ref().map(back));
+        Ok(Solved { coefficients, left_out, ..solved })
+    }
+
+    fn in_order(&self, alpha: Alpha, iteration: &Iteration) -> Result<Solved> {
         let mut notes = vec![];
         let searched = match alpha {
             Alpha::CrossValidation { folds } => {
@@ -228,6 +277,7 @@ impl System<'_> {
             coefficients: found.x.into_host()?,
             iterations,
             residual,
+            curve: found.curve,
             left_out: left_out.transpose()?,
             notes,
         })
@@ -264,7 +314,17 @@ impl System<'_> {
         start: Array2<f64>,
         iteration: &Iteration,
     ) -> Result<Converged> {
-        let Iteration { tolerance, limit, .. } = *iteration;
+        let Iteration { method, tolerance, limit, .. } = *iteration;
+        let equations = Equations { operator, alpha, y: self.y };
+        let epochs = |solver: &mut dyn Epochs| run(solver, &equations, start.clone(), (tolerance, limit), self.context);
+        match method {
+            None => {}
+            Some(EpochSolver::Richardson) => {
+                return epochs(&mut Richardson::new(&equations, preconditioner, self.context)?);
+            }
+            Some(EpochSolver::EigenPro) => return epochs(&mut EigenPro::new(&equations, self.context)?),
+            Some(EpochSolver::Askotch) => return epochs(&mut Askotch::new(&equations, self.context)?),
+        }
         let (y, start) =
             (Panel::from_host(self.context.device, self.y.to_owned())?, Panel::from_host(self.context.device, start)?);
         Shifted { operator, preconditioner, alpha }.solve(&y, start, (tolerance, limit), None, self.context)
@@ -280,8 +340,8 @@ impl System<'_> {
         let (kernel, context) = (self.kernel, self.context);
         let system = System { kernel, x: x.view(), y: y.view(), roots: roots.as_ref(), left_out: false, context };
         // α is found to half a decade, for which three digits of the solution are enough.
-        let Iteration { tolerance, limit, rank } = *iteration;
-        let rough = Iteration { tolerance: tolerance.max(1e-4), limit, rank: rank.min(x.nrows()) };
+        let Iteration { method, tolerance, limit, rank } = *iteration;
+        let rough = Iteration { method, tolerance: tolerance.max(1e-4), limit, rank: rank.min(x.nrows()) };
         let (operator, preconditioner) = system.prepared(&rough)?;
         let mut tried: Vec<Tried> = Vec::new();
         let mut c = Array2::zeros(y.dim());

@@ -5,8 +5,9 @@ use crate::compute::Device;
 use crate::linalg::matmul_into;
 use crate::{Progress, Result};
 use faer::{Accum, Par};
-use ndarray::{Array1, Array2, ArrayView2, Axis};
+use ndarray::{Array1, Array2, ArrayView2, Axis, s};
 use rayon::prelude::*;
+use std::ops::Range;
 
 /// K in memory, in f32 or f64. Example: [`OnPoints`](super::OnPoints).
 pub struct DenseOperator<T> {
@@ -31,26 +32,16 @@ impl<T: Real> Operator for DenseOperator<T> {
         self.k.nrows()
     }
 
-    /// Row blocks on threads; within one, partial sums over column chunks are added in f64.
     fn apply(&self, v: ArrayView2<f64>) -> Result<Array2<f64>> {
-        const ROWS: usize = 256;
-        const COLUMNS: usize = 2048;
-        let rounded = v.mapv(T::of);
-        let mut y = Array2::zeros(v.dim());
-        let blocks: Vec<_> =
-            y.axis_chunks_iter_mut(Axis(0), ROWS).zip(self.k.axis_chunks_iter(Axis(0), ROWS)).collect();
-        blocks.into_par_iter().for_each(|(mut y, k)| {
-            let mut product = Array2::from_elem(y.dim(), T::default());
-            for (k, v) in k.axis_chunks_iter(Axis(1), COLUMNS).zip(rounded.axis_chunks_iter(Axis(0), COLUMNS)) {
-                matmul_into(product.view_mut(), Accum::Replace, k, v, T::one_impl(), Par::Seq);
-                y.zip_mut_with(&product, |y, p| *y += p.wide());
-            }
-        });
-        Ok(y)
+        Ok(products(self.k.view(), v))
     }
 
     fn block(&self, rows: &[usize], columns: &[usize]) -> Result<Array2<f64>> {
         Ok(Array2::from_shape_fn((rows.len(), columns.len()), |(a, b)| self.k[[rows[a], columns[b]]].wide()))
+    }
+
+    fn product(&self, rows: Range<usize>, columns: Range<usize>, v: ArrayView2<f64>) -> Result<Array2<f64>> {
+        Ok(products(self.k.slice(s![rows, columns]), v))
     }
 
     fn diagonal(&self) -> Result<Array1<f64>> {
@@ -72,4 +63,21 @@ impl<T: Real> Operator for DenseOperator<T> {
     fn describe(&self) -> String {
         format!("a stored matrix of {} rows", self.n())
     }
+}
+
+/// `K V` `[n, b]` of a part of K `[n, m]` with `V` `[m, b]`: row blocks on threads; within one, partial sums over column chunks are added in f64.
+fn products<T: Real>(k: ArrayView2<T>, v: ArrayView2<f64>) -> Array2<f64> {
+    const ROWS: usize = 256;
+    const COLUMNS: usize = 2048;
+    let rounded = v.mapv(T::of);
+    let mut y = Array2::zeros((k.nrows(), v.ncols()));
+    let blocks: Vec<_> = y.axis_chunks_iter_mut(Axis(0), ROWS).zip(k.axis_chunks_iter(Axis(0), ROWS)).collect();
+    blocks.into_par_iter().for_each(|(mut y, k)| {
+        let mut product = Array2::from_elem(y.dim(), T::default());
+        for (k, v) in k.axis_chunks_iter(Axis(1), COLUMNS).zip(rounded.axis_chunks_iter(Axis(0), COLUMNS)) {
+            matmul_into(product.view_mut(), Accum::Replace, k, v, T::one_impl(), Par::Seq);
+            y.zip_mut_with(&product, |y, p| *y += p.wide());
+        }
+    });
+    y
 }

@@ -4,7 +4,7 @@ use super::{Extension, KernelOperator, LowRankOperator, Operator, Points, block_
 use crate::data::Rows;
 use crate::linalg::Panel;
 use crate::{Error, Progress, Result};
-use ndarray::{Array1, Array2, ArrayView2, Axis};
+use ndarray::{Array1, Array2, ArrayView2, Axis, s};
 use std::ops::Range;
 
 /// Methods that are those of `self.inner`.
@@ -118,6 +118,12 @@ impl Operator for Scaled<'_> {
     fn apply(&self, v: ArrayView2<f64>) -> Result<Array2<f64>> {
         let scale = self.scale.view().insert_axis(Axis(1));
         Ok(self.inner.apply((&v * &scale).view())? * scale)
+    }
+
+    fn product(&self, rows: Range<usize>, columns: Range<usize>, v: ArrayView2<f64>) -> Result<Array2<f64>> {
+        let scale = |range: Range<usize>| self.scale.slice(s![range]).insert_axis(Axis(1));
+        let scaled = &v * &scale(columns.clone());
+        Ok(self.inner.product(rows.clone(), columns, scaled.view())? * scale(rows))
     }
 
     fn block(&self, rows: &[usize], columns: &[usize]) -> Result<Array2<f64>> {

@@ -9,6 +9,7 @@
 //! | `gpu` | an open device: stream, limits, versions |
 //! | `memory` | the memory pool and [`Buffer`] |
 //! | `module` | compiles CUDA source with NVRTC, once per process |
+//! | `code_cache` | compiled kernels on disk, for the next process |
 //! | `launch` | kernels and their arguments |
 //! | `blas` | matrix products by cuBLAS |
 //! | `dnn` | convolutions by cuDNN, if it is installed |
@@ -24,6 +25,7 @@
 //! their callers, the primitives, which own the tensors and have compared their shapes; each unsafe block says so.
 
 mod blas;
+mod code_cache;
 pub(super) mod control;
 pub(super) mod convolution;
 mod dnn;

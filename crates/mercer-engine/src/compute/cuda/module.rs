@@ -1,5 +1,6 @@
-//! Compiles CUDA source with NVRTC at run time.
+//! Compiles CUDA source with NVRTC at run time, where no cache holds its code.
 
+use super::code_cache::CodeCache;
 use super::gpu::{Gpu, lock, message};
 use crate::{Error, Result};
 use cudarc::driver::{CudaFunction, CudaModule};
@@ -64,12 +65,7 @@ impl Gpu {
         self.bind();
         let function = match modules.compiled.entry(source.key) {
             Entry::Occupied(module) => module.get().load_function(name),
-            Entry::Vacant(place) => {
-                let code = compile(&source.text, self.architecture)?;
-                let module = self.note(self.context.load_module(Ptx::from_binary(code)));
-                self.check()?;
-                place.insert(module.expect("no error was noted")).load_function(name)
-            }
+            Entry::Vacant(place) => place.insert(self.module(&source.text)?).load_function(name),
         };
         let missing = |e| Error::Device(format!("the compiled kernels have no function {name}: {}", message(e)));
         let function = function.map_err(missing)?;
@@ -78,17 +74,52 @@ impl Gpu {
     }
 }
 
-/// Compiles `text` to machine code for compute capability `architecture`.
-fn compile(text: &str, architecture: u32) -> Result<Vec<u8>> {
+impl Gpu {
+    /// The module of the source `text`: from the cache, or compiled and kept there.
+    fn module(&self, text: &str) -> Result<Arc<CudaModule>> {
+        let options = options(self.architecture);
+        let (cache, key) = (CodeCache::of_user(), key(text, &options));
+        let kept = cache.as_ref().and_then(|cache| cache.get(&key));
+        // Code that the driver refuses is compiled anew.
+        if let Some(module) = kept.and_then(|code| self.context.load_module(Ptx::from_binary(code)).ok()) {
+            return Ok(module);
+        }
+        let code = compile(text, &options)?;
+        if let Some(cache) = cache {
+            cache.put(&key, &code);
+        }
+        let module = self.note(self.context.load_module(Ptx::from_binary(code)));
+        self.check()?;
+        Ok(module.expect("no error was noted"))
+    }
+}
+
+/// The options of the compiler for a compute capability.
+fn options(architecture: u32) -> [String; 2] {
+    [format!("--gpu-architecture=sm_{architecture}"), "--std=c++17".into()]
+}
+
+/// All that the code of a source depends on.
+fn key(text: &str, options: &[String]) -> String {
+    let (mut driver, mut major, mut minor) = (0, 0, 0);
+    // SAFETY: each call writes integers.
+    unsafe {
+        cudarc::driver::sys::cuDriverGetVersion(&mut driver);
+        sys::nvrtcVersion(&mut major, &mut minor);
+    }
+    format!("driver {driver}, NVRTC {major}.{minor}, {}\n{text}", options.join(" "))
+}
+
+/// Compiles `text` to machine code.
+fn compile(text: &str, options: &[String]) -> Result<Vec<u8>> {
     let failed = |what: &dyn Debug, log: &str| {
-        Error::Device(format!("NVRTC cannot compile a kernel for compute capability {architecture}: {what:?}\n{log}"))
+        Error::Device(format!("NVRTC cannot compile a kernel with {}: {what:?}\n{log}", options.join(" ")))
     };
     let source = CString::new(text).map_err(|e| failed(&e, ""))?;
     let program = nvrtc::create_program(&source, None).map_err(|e| failed(&e.0, ""))?;
-    let options = [format!("--gpu-architecture=sm_{architecture}"), "--std=c++17".into()];
     // SAFETY: `program` was just created and is destroyed last; the buffer has the size that NVRTC returned.
     unsafe {
-        let code = match nvrtc::compile_program(program, &options) {
+        let code = match nvrtc::compile_program(program, options) {
             Err(error) => {
                 let log: Vec<u8> =
                     nvrtc::get_program_log(program).unwrap_or_default().iter().map(|&c| c as u8).collect();

@@ -1,0 +1,93 @@
+use super::{EpochSolver, Epochs, Equations, blocks};
+use crate::linalg::{eigh, matmul};
+use crate::rng::Rng;
+use crate::{FitContext, Result};
+use ndarray::{Array1, Array2, Axis, s};
+use std::ops::Range;
+
+/// EigenPro 2 (Ma and Belkin, 2019): stochastic gradient descent, preconditioned by the leading eigenvectors of a sample.
+///
+/// With `K' = K + αI` as the kernel on the points, `K'C = Y` is interpolation, where descent on batches converges without a falling rate. A
+/// batch B with residual `R = Y_B − K'_B C` changes the function by `(η/b) P Σ_B κ'(x_i,·) R_i`. P damps the leading q eigenfunctions of a
+/// sample S, with `K'_SS = VΣVᵀ`, to the size of the next one:
+///
+/// ```text
+/// C_B ← C_B + (η/b) R,    C_S ← C_S − (η/b) V D Vᵀ K'_SB R,    D_i = (1 − σ_{q+1}/σ_i)/σ_i
+/// ```
+///
+/// The rate for batches of b rows is `η = b/(β + (b−1) σ_{q+1}/s)`, β the largest `κ'(x,x)`; beyond `b ≈ β s/σ_{q+1}` larger batches do not help.
+/// The points must come in random order: S is the first of them.
+pub(in crate::apply) struct EigenPro<'a> {
+    equations: Equations<'a>,
+    batches: Vec<Range<usize>>,
+    /// `V √D` `[s, q]`
+    damping: Array2<f64>,
+    /// η/b
+    step: f64,
+    rng: Rng,
+}
+
+/// Rows of the sample, at most.
+const SAMPLE: usize = 2000;
+
+/// Eigenvectors that are damped, at most: a fifth of the sample, whose last ones are noise.
+const DAMPED: usize = 200;
+
+/// Rows of a batch, at least, which a product takes in one pass, and at most.
+const BATCHES: (usize, usize) = (32, 4096);
+
+impl<'a> EigenPro<'a> {
+    /// Decomposes K on the sample.
+    pub fn new(equations: &Equations<'a>, context: &FitContext<'_>) -> Result<Self> {
+        let n = equations.y.nrows();
+        let sample: Vec<usize> = (0..n.min(SAMPLE)).collect();
+        let size = sample.len();
+        let mut k = equations.operator.block(&sample, &sample)?;
+        k.diag_mut().mapv_inplace(|k| k + equations.alpha);
+        let (σ, v) = eigh(context.device, k.view())?;
+        let q = DAMPED.min(size / 5).max(1).min(size - 1);
+        let next = σ[q].max(equations.alpha);
+        let roots: Array1<f64> = σ[..q].iter().map(|σ| ((1.0 - next / σ) / σ).max(0.0).sqrt()).collect();
+        let damping = &v.slice(s![.., ..q]) * &roots;
+        // β: the largest of what P leaves of the diagonal, taken without P, which only makes the step smaller.
+        let diagonal = equations.operator.diagonal()?;
+        let β = diagonal.iter().copied().fold(0.0, f64::max) + equations.alpha;
+        let level = next / size as f64;
+        let b = ((β / level) as usize).clamp(BATCHES.0, BATCHES.1).min(n);
+        // The eigenvalue of the sample is a little off that of all points.
+        let step = 0.9 / (β + (b - 1) as f64 * level);
+        let rng = Rng::new(context.seed).fork(0x6569_6765);
+        Ok(EigenPro { equations: *equations, batches: blocks(n, b), damping, step, rng })
+    }
+
+    /// `K'_SB R` `[s, m]`
+    fn at_sample(&self, batch: &Range<usize>, r: &Array2<f64>) -> Result<Array2<f64>> {
+        let size = self.damping.nrows();
+        let mut at = self.equations.operator.product(0..size, batch.clone(), r.view())?;
+        for (i, row) in batch.clone().zip(r.rows()).filter(|(i, _)| *i < size) {
+            at.row_mut(i).scaled_add(self.equations.alpha, &row);
+        }
+        Ok(at)
+    }
+}
+
+impl Epochs for EigenPro<'_> {
+    fn kind(&self) -> EpochSolver {
+        EpochSolver::EigenPro
+    }
+
+    fn epoch(&mut self, c: &mut Array2<f64>) -> Result<Vec<f64>> {
+        let mut batches = self.batches.clone();
+        self.rng.shuffle(&mut batches);
+        let mut seen = Array1::<f64>::zeros(c.ncols());
+        for batch in batches {
+            let r = self.equations.residual(batch.clone(), c.view())?;
+            seen += &r.map_axis(Axis(0), |r| r.dot(&r));
+            let at_sample = self.at_sample(&batch, &r)?;
+            let damped = matmul(self.damping.view(), matmul(self.damping.t(), at_sample.view()).view());
+            c.slice_mut(s![batch, ..]).scaled_add(self.step, &r);
+            c.slice_mut(s![..damped.nrows(), ..]).scaled_add(-self.step, &damped);
+        }
+        Ok(seen.to_vec())
+    }
+}

@@ -1,0 +1,243 @@
+//! Iterative solvers of `(K + αI) C = Y` that see a part of K at a time.
+//!
+//! | file | step |
+//! |---|---|
+//! | `richardson` | a preconditioned gradient step on all rows |
+//! | `eigenpro` | a gradient step on a batch of rows, with the leading eigenvectors of a sample damped |
+//! | `askotch` | the exact solution on a block of rows, accelerated |
+//!
+//! Each is an [`Epochs`]: an epoch takes as many kernel values as one product with K. What they share is here: the tolerance, the limit, the
+//! best iterate, the curve of residuals, interrupts. Conjugate gradients have a loop of their own, on the device.
+
+mod askotch;
+mod eigenpro;
+mod richardson;
+
+pub(super) use askotch::Askotch;
+pub(super) use eigenpro::EigenPro;
+pub(super) use richardson::Richardson;
+
+use super::conjugate_gradients::{Converged, excess, largest};
+use crate::linalg::Panel;
+use crate::operator::Operator;
+use crate::{FitContext, Result};
+use ndarray::{Array2, ArrayView2, s};
+use std::ops::Range;
+
+/// An iterative solver of `(K + αI) C = Y` that sees a part of K at a time. Example: [`Ridge`](super::Ridge).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EpochSolver {
+    /// Richardson's iteration with the preconditioner of conjugate gradients: the plain one.
+    Richardson,
+    /// EigenPro 2 (Ma and Belkin, 2019): gradient steps on batches of rows, with the leading eigenvectors of a sample damped.
+    EigenPro,
+    /// ASkotch (Rathore and others, 2024): the exact solution on one block of rows after the other, accelerated.
+    Askotch,
+}
+
+impl EpochSolver {
+    /// Its name in messages.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            EpochSolver::Richardson => "Richardson's iteration",
+            EpochSolver::EigenPro => "EigenPro",
+            EpochSolver::Askotch => "ASkotch",
+        }
+    }
+
+    /// Whether it takes blocks of rows, which must then come in random order.
+    pub(super) fn takes_blocks(self) -> bool {
+        self != EpochSolver::Richardson
+    }
+}
+
+/// `(K + αI) C = Y`
+#[derive(Clone, Copy)]
+pub(super) struct Equations<'a> {
+    /// K
+    pub operator: &'a dyn Operator,
+    /// α
+    pub alpha: f64,
+    /// Y `[n, m]`
+    pub y: ArrayView2<'a, f64>,
+}
+
+impl Equations<'_> {
+    /// `Y − (K + αI) C` `[rows, m]` in some rows, for `C` `[n, m]`.
+    pub fn residual(&self, rows: Range<usize>, c: ArrayView2<f64>) -> Result<Array2<f64>> {
+        let product = match rows.len() == self.y.nrows() {
+            true => self.operator.apply(c)?,
+            false => self.operator.product(rows.clone(), 0..c.nrows(), c)?,
+        };
+        let own = s![rows, ..];
+        Ok(&self.y.slice(own) - &product - &(&c.slice(own) * self.alpha))
+    }
+}
+
+/// A solver that goes over the rows again and again.
+pub(super) trait Epochs {
+    /// Which one it is.
+    fn kind(&self) -> EpochSolver;
+
+    /// Improves `c` `[n, m]`; returns the sum of the squared residuals of every column `[m]` over all rows, as they were seen on the way.
+    fn epoch(&mut self, c: &mut Array2<f64>) -> Result<Vec<f64>>;
+}
+
+/// Runs epochs from `start` `[n, m]` until every `‖y − (K + αI)c‖ ≤ tolerance·‖y‖`, at most `limit` of them. Where they end before, the
+/// result is the best iterate with its true residual.
+pub(super) fn run(
+    solver: &mut dyn Epochs,
+    equations: &Equations,
+    start: Array2<f64>,
+    (tolerance, limit): (f64, usize),
+    context: &FitContext,
+) -> Result<Converged> {
+    /// Times the best residual at which an iteration has diverged.
+    const DIVERGED: f64 = 1e4;
+    let n = equations.y.nrows();
+    let squares = |a: ArrayView2<f64>| -> Vec<f64> { a.columns().into_iter().map(|c| c.dot(&c)).collect() };
+    let norms = squares(equations.y);
+    let relative = |sums: &[f64]| largest(sums.iter().zip(&norms).map(|(r, y)| excess(r.sqrt(), y.sqrt())));
+    let measured =
+        |c: &Array2<f64>| -> Result<f64> { Ok(relative(&squares(equations.residual(0..n, c.view())?.view()))) };
+    let (mut c, mut curve, mut keeps) = (start, vec![], None);
+    let mut best: Option<(f64, Array2<f64>)> = None;
+    for epoch in 1..=limit {
+        let seen = relative(&solver.epoch(&mut c)?);
+        curve.push(seen);
+        let least = best.as_ref().map_or(f64::INFINITY, |(least, _)| *least);
+        if !(seen.is_finite() && seen < DIVERGED * least.min(1.0)) {
+            break;
+        }
+        if seen < least {
+            best = Some((seen, c.clone()));
+        }
+        keeps.get_or_insert_with(|| context.keeps_best());
+        let note = format!("residual {seen:.1e}");
+        context.progress.iteration(solver.kind().name(), epoch, limit, excess(seen, tolerance), &note);
+        // What was seen on the way is that of earlier iterates: the true residual decides.
+        if seen <= tolerance && measured(&c)? <= tolerance {
+            best = Some((0.0, c));
+            break;
+        }
+        if context.interrupted() {
+            break;
+        }
+    }
+    let x = best.map_or_else(|| Array2::zeros(equations.y.dim()), |(_, c)| c);
+    let residual = measured(&x)?;
+    Ok(Converged { x: Panel::from_host(context.device, x)?, iterations: curve.len(), residual, curve })
+}
+
+/// `0..n` in blocks of about `size`.
+fn blocks(n: usize, size: usize) -> Vec<Range<usize>> {
+    let count = n.div_ceil(size.max(1)).max(1);
+    (0..count).map(|i| i * n / count..(i + 1) * n / count).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::apply::preconditioner::LowRankPreconditioner;
+    use crate::compute::Device;
+    use crate::kernel::Kernel;
+    use crate::linalg::Cholesky;
+    use crate::operator::DenseOperator;
+    use crate::rng::Rng;
+
+    fn normal(n: usize, d: usize, seed: u64) -> Array2<f64> {
+        let mut rng = Rng::new(seed);
+        Array2::from_shape_simple_fn((n, d), || rng.normal())
+    }
+
+    /// Every solver on K, from zero.
+    fn solve(
+        equations: &Equations,
+        tolerance: f64,
+        limit: usize,
+        context: &FitContext,
+    ) -> Vec<(&'static str, Converged)> {
+        let low_rank = LowRankPreconditioner::new(equations.operator, 60, context).unwrap();
+        let solve = |solver: &mut dyn Epochs| {
+            let start = Array2::zeros(equations.y.dim());
+            (solver.kind().name(), run(solver, equations, start, (tolerance, limit), context).unwrap())
+        };
+        vec![
+            solve(&mut Richardson::new(equations, &low_rank, context).unwrap()),
+            solve(&mut EigenPro::new(equations, context).unwrap()),
+            solve(&mut Askotch::new(equations, context).unwrap()),
+        ]
+    }
+
+    #[test]
+    fn every_solver_reaches_the_direct_solution() {
+        let (x, mut y) = (normal(150, 3, 1), normal(150, 2, 2));
+        y.column_mut(1).fill(0.0);
+        let context = FitContext::default();
+        for (text, alpha) in [("rbf(1.5)", 0.1), ("matern32(2)", 0.05), ("ntk(depth=2)", 0.5)] {
+            let kernel = Kernel::parse(text).unwrap();
+            let free = context.kernel_operator(&kernel, x.view()).unwrap();
+            let dense = DenseOperator::new(free.to_dense(&crate::Silent).unwrap());
+            let a = dense.matrix().to_owned() + Array2::<f64>::eye(150) * alpha;
+            let direct = Cholesky::new(Device::Cpu, a.view()).unwrap().solve(y.view()).unwrap();
+            for operator in [&free as &dyn Operator, &dense] {
+                let equations = Equations { operator, alpha, y: y.view() };
+                for (name, found) in solve(&equations, 1e-4, 3000, &context) {
+                    assert!(found.residual <= 1e-4, "{name} on {text}: {:e} in {}", found.residual, found.iterations);
+                    let c = found.x.into_host().unwrap();
+                    let off = (&c - &direct).mapv(|v| v * v).sum().sqrt() / direct.mapv(|v| v * v).sum().sqrt();
+                    assert!(off < 5e-3, "{name} on {text}: {off}");
+                    assert!(c.column(1).iter().all(|v| *v == 0.0));
+                    assert_eq!(found.curve.len(), found.iterations);
+                    assert!(found.curve.last() < found.curve.first());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn an_early_end_has_the_best_iterate_and_its_true_residual() {
+        let (x, y) = (normal(200, 2, 3), normal(200, 1, 4));
+        let context = FitContext::default();
+        let operator = context.kernel_operator(&Kernel::parse("rbf(1)").unwrap(), x.view()).unwrap();
+        let equations = Equations { operator: &operator, alpha: 1e-3, y: y.view() };
+        for (name, found) in solve(&equations, 1e-12, 20, &context) {
+            assert_eq!(found.iterations, 20, "{name}");
+            let c = found.x.into_host().unwrap();
+            let r = equations.residual(0..200, c.view()).unwrap();
+            let want = (r.mapv(|r| r * r).sum() / y.mapv(|y| y * y).sum()).sqrt();
+            assert!((found.residual - want).abs() < 1e-12 && want < 1.0 && want > 1e-12, "{name}: {want}");
+        }
+    }
+
+    #[test]
+    fn an_interrupt_keeps_the_best_iterate() {
+        let (x, y) = (normal(100, 2, 5), normal(100, 1, 6));
+        let flag = crate::Interrupt::new();
+        struct Third<'a>(&'a crate::Interrupt);
+        impl crate::Progress for Third<'_> {
+            fn step(&self, what: &str, done: usize, _: usize, _: &str) {
+                if done == 3 && !what.contains("approximation") {
+                    assert!(self.0.request());
+                }
+            }
+        }
+        let progress = Third(&flag);
+        let context = FitContext { interrupt: Some(&flag), progress: &progress, ..FitContext::default() };
+        let operator = context.kernel_operator(&Kernel::parse("matern12(1)").unwrap(), x.view()).unwrap();
+        let equations = Equations { operator: &operator, alpha: 1e-3, y: y.view() };
+        let mut solver = Askotch::new(&equations, &context).unwrap();
+        let start = Array2::zeros((100, 1));
+        let found = run(&mut solver, &equations, start, (1e-12, 500), &context).unwrap();
+        assert!(found.iterations == 3 && found.residual < 1.0, "{} {}", found.iterations, found.residual);
+    }
+
+    #[test]
+    fn blocks_are_all_rows_once() {
+        for (n, size) in [(10, 3), (9, 3), (1, 100), (1000, 7)] {
+            let all: Vec<usize> = blocks(n, size).into_iter().flatten().collect();
+            assert_eq!(all, (0..n).collect::<Vec<_>>());
+            assert!(blocks(n, size).iter().all(|b| b.len() <= size && !b.is_empty()));
+        }
+    }
+}
