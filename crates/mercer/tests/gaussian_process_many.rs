@@ -11,7 +11,7 @@ use mercer::apply::{
 use mercer::data::Target;
 use mercer::kernel::Expression;
 use mercer::linalg::Cholesky;
-use mercer::operator::{Budget, Precision};
+use mercer::operator::Budget;
 use mercer::{Interrupt, Progress};
 
 /// A wavy function of two columns with noise of standard deviation 0.3, at n points.
