@@ -11,7 +11,7 @@ use mercer::apply::{
 use mercer::data::Target;
 use mercer::kernel::Expression;
 use mercer::linalg::Cholesky;
-use mercer::operator::{Budget, Precision};
+use mercer::operator::Budget;
 use mercer::{Interrupt, Progress};
 
 /// A wavy function of two columns with noise of standard deviation 0.3, at n points.
@@ -152,7 +152,7 @@ fn a_saved_iterative_process_predicts_the_same() {
     assert_eq!((again.noise, again.likelihood, again.excess), (fitted.noise, fitted.likelihood, fitted.excess));
 }
 
-/// What the memory has no room for, and what conjugate gradients cannot reach, is an error with its numbers.
+/// What the memory has no room for is an error with its numbers.
 #[test]
 fn what_conjugate_gradients_cannot_do_is_said() {
     let (x, y) = waves(300, 9);
@@ -162,12 +162,11 @@ fn what_conjugate_gradients_cannot_do_is_said() {
     let small = FitContext { budget: Budget::of(100_000), ..FitContext::default() };
     let refused = process.fit(x.view(), &y, &small).err().unwrap().to_string();
     assert!(refused.contains("conjugate gradients on 300 points") && refused.contains("memory budget"), "{refused}");
-    // Targets without noise under a smooth kernel: single precision cannot reach the residual.
-    let smooth = Target::Values(x.column(0).mapv(|x| x.sin()).to_vec());
-    let process = IterativeProcess { rank: Some(1), ..process };
-    let single = FitContext { precision: Precision::F32, ..FitContext::default() };
-    let refused = process.fit(x.view(), &smooth, &single).err().unwrap().to_string();
-    assert!(refused.contains("products at a relative residual of") && refused.contains("higher rank"), "{refused}");
+    let process = IterativeProcess { rank: Some(299), ..process };
+    let small = FitContext { budget: Budget::of(2_000_000), ..FitContext::default() };
+    says(process.fit(x.view(), &y, &small), &["a preconditioner of rank 299", "use a smaller rank"]);
+    let classes = Target::Classes { labels: vec![0; 300], names: vec!["a".into()] };
+    says(process.fit(x.view(), &classes, &FitContext::default()), &["classes", "predicts numbers"]);
 }
 
 /// An interrupt of the search for the noise keeps its best value, and the posterior is computed with it.
@@ -245,22 +244,23 @@ fn every_kind_of_kernel_makes_a_process() {
         let kernel = Expression::parse(text).unwrap();
         let values = Target::Values(y.clone());
         let exact = GaussianProcess::new(kernel.clone());
-        let tuning = Tuning { restarts: 0, rows: 100, ..exact.tuning };
+        let tuning = Tuning { restarts: 0, ..exact.tuning };
         let exact = GaussianProcess { tuning, ..exact }.fit(x.view(), &values, &FitContext::default()).unwrap();
         let ours = iterative(text, None, x.view(), &y);
         let features = FeatureProcess::new(kernel.clone(), ProcessFeatures::Landmarks(150));
         let features = FeatureProcess { tuning, ..features }.fit(x.view(), &values, &FitContext::default()).unwrap();
-        for (name, process) in [("exact", &exact as &dyn Predict), ("cg", &ours), ("features", &features)] {
-            let scores = process.scores(new.view()).unwrap();
-            let errors = new.rows().into_iter().zip(scores.column(0)).map(|(x, f)| (f - truth(x)).powi(2));
-            let rmse = (errors.sum::<f64>() / 60.0).sqrt();
-            let deviations = process.deviations(new.view()).unwrap().unwrap();
-            assert!(
-                rmse < 0.5 && deviations.iter().all(|s| *s > 0.05 && *s < 1.5),
-                "{text}, {name}: {rmse} {deviations}"
-            );
+        let (scores, deviations) = (exact.scores(new.view()).unwrap(), exact.deviations(new.view()).unwrap().unwrap());
+        // Better than the mean of the targets, 0.9 on average.
+        let errors = new.rows().into_iter().zip(scores.column(0)).map(|(x, f)| (f - truth(x)).powi(2));
+        let rmse = (errors.sum::<f64>() / 60.0).sqrt();
+        assert!(rmse < 0.65, "{text}: {rmse}");
+        for (name, process) in [("cg", &ours as &dyn Predict), ("features", &features)] {
+            let off = worst(&process.scores(new.view()).unwrap(), &scores);
+            let others = process.deviations(new.view()).unwrap().unwrap();
+            assert!(off < 0.01, "{text}, {name}: {off}");
+            assert!((&others - &deviations).iter().all(|d| d.abs() < 0.01), "{text}, {name}: {others} {deviations}");
         }
-        let labels = y.iter().map(|y| usize::from(*y > 5.0)).collect();
+        let labels = x.rows().into_iter().map(|x| usize::from(x[0] + 0.5 * x[1] > 0.3)).collect();
         let classes = Target::Classes { labels, names: ["low", "high"].map(String::from).to_vec() };
         let process = GaussianProcessClassifier::new(kernel);
         let process = GaussianProcessClassifier {
@@ -268,6 +268,6 @@ fn every_kind_of_kernel_makes_a_process() {
             ..process
         };
         let fitted = process.fit(x.view(), &classes, &FitContext::default()).unwrap();
-        assert!(fitted.accuracy(x.view(), &classes).unwrap() > 0.8, "{text}");
+        assert!(fitted.accuracy(x.view(), &classes).unwrap() > 0.9, "{text}");
     }
 }

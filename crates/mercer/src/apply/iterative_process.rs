@@ -143,21 +143,22 @@ impl Fit for IterativeProcess {
         let preconditioner = LowRankPreconditioner::new(operator, rank, context)?;
         let y: Array1<f64> = values.iter().map(|y| y - mean).collect();
         let likelihood = StochasticLikelihood::new(operator, &preconditioner, &y, context)?;
-        let (alpha, cut_short) = likelihood.best(found.noise * variance, bounds(operator)?)?;
+        let (at, cut_short) = likelihood.best(found.noise * variance, bounds(operator)?)?;
         notes.extend(
             cut_short.then(|| {
                 "the search for the noise on all rows was interrupted; its best value so far is used".to_owned()
             }),
         );
-        let solution = likelihood.solution(alpha, tolerance(context.precision))?;
+        let solution = likelihood.solution(at, tolerance(context.precision))?;
         notes.extend(context.keeps_best().cut_short().then(|| {
             format!(
                 "conjugate gradients were interrupted after {} products at a relative residual of {:.1e}",
                 solution.iterations, solution.residual
             )
         }));
-        let Solution { solved, amplitude, .. } = &solution;
-        let left_out = left_out(&preconditioner, alpha, &solution, values, context)?;
+        let Solution { alpha, solved, amplitude, .. } = &solution;
+        let alpha = *alpha;
+        let left_out = left_out(&preconditioner, &solution, values, context)?;
         let explained = explained(operator, &preconditioner, alpha, context)? / amplitude.sqrt();
         let kernel = scaled(kernel, *amplitude);
         let origin = Origin::new("conjugate-gradients", &kernel, x.dim(), context, start);
@@ -228,12 +229,11 @@ fn explained(
 /// scaled to the trace of the true one.
 fn left_out(
     preconditioner: &LowRankPreconditioner,
-    alpha: f64,
     solution: &Solution,
     values: &[f64],
     context: &FitContext,
 ) -> Result<Vec<(usize, [f64; 2])>> {
-    let mut q = preconditioner.inverse_diagonal(alpha)?;
+    let mut q = preconditioner.inverse_diagonal(solution.alpha)?;
     q *= solution.trace.value / q.sum();
     let rows = Rng::new(context.seed).fork(0x006c_6f6f).sample(values.len(), MOST_LEFT_OUT.min(values.len()));
     let at = |i: usize| (i, [values[i] - solution.solved[i] / q[i], (solution.amplitude / q[i]).sqrt()]);

@@ -6,7 +6,8 @@
 //!
 //! For given α the best amplitude is `c = yᵀA⁻¹y/n`, so that one number is left to be searched for. Its Krylov spaces could be shared by all α
 //! only without a preconditioner, where they take several times as many products as the four or five values of α that a secant needs with one:
-//! `P = UΣUᵀ + αI` is known for every α, and each solution starts at the last one.
+//! `P = UΣUᵀ + αI` is known for every α. Every solution starts at zero: one that starts at the last α's ends where its residual is small enough, and
+//! leaves the derivative too close to the last one.
 //!
 //! With signs ε and probes `z = P^{1/2}ε`, whose covariance is P,
 //!
@@ -20,7 +21,7 @@ use crate::linalg::Panel;
 use crate::operator::Operator;
 use crate::rng::Rng;
 use crate::{Error, FitContext, KeepsBest, Result};
-use ndarray::{Array1, Array2, s};
+use ndarray::{Array1, Array2, Axis};
 use std::f64::consts::TAU;
 
 /// Probes.
@@ -64,18 +65,20 @@ pub(super) struct StochasticLikelihood<'a> {
 /// The solutions at one α.
 pub(super) struct AtShift {
     pub alpha: f64,
-    /// `A⁻¹[y | z]` `[n, 1 + m]`
+    /// `A⁻¹y` `[n, 1]`, roughly.
     solved: Panel,
-    /// `yᵀA⁻¹y`
-    pub quadratic: f64,
     /// `tr A⁻¹`
-    pub trace: Estimated,
+    trace: Estimated,
+    /// `log|A|`
+    determinant: Estimated,
     /// The derivative of the negative logarithm of the likelihood by log α, the amplitude at its best.
-    pub slope: Estimated,
+    slope: Estimated,
+    iterations: usize,
 }
 
 /// The process with the best amplitude for an α.
 pub(super) struct Solution {
+    pub alpha: f64,
     /// `A⁻¹y` `[n]`
     pub solved: Array1<f64>,
     pub amplitude: f64,
@@ -98,56 +101,46 @@ impl<'a> StochasticLikelihood<'a> {
     ) -> Result<Self> {
         let mut rng = Rng::new(context.seed).fork(0x7072_6f62);
         let signs = Array2::from_shape_simple_fn((y.len(), PROBES), || if rng.uniform() < 0.5 { -1.0 } else { 1.0 });
-        let y = y.clone().insert_axis(ndarray::Axis(1));
+        let y = y.clone().insert_axis(Axis(1));
         let [y, signs] = [y, signs].map(|columns| Panel::from_host(context.device, columns));
         Ok(StochasticLikelihood { operator, preconditioner, y: y?, signs: signs?, context })
     }
 
-    /// The system `A X = [y | z]` at α: the right-hand sides, and what solves it.
-    fn system(&self, alpha: f64) -> Result<(Shifted<'_>, Panel)> {
-        let shifted = Shifted { operator: self.operator, preconditioner: self.preconditioner, alpha };
-        Ok((shifted, self.y.joined(&self.preconditioner.root(alpha, &self.signs)?)?))
+    /// `A = K + αI`
+    fn shifted(&self, alpha: f64) -> Shifted<'a> {
+        Shifted { operator: self.operator, preconditioner: self.preconditioner, alpha }
     }
 
-    /// Zeros `[n, m]` on the device.
-    fn zeros(&self, columns: usize) -> Result<Panel> {
-        Panel::from_host(self.context.device, Array2::zeros((self.y.nrows(), columns)))
-    }
-
-    /// What the solutions `[n, 1 + m]` at α say: with `s = A⁻¹y`, the derivative by log α is `½(α tr A⁻¹ − n α sᵀs/yᵀs)`.
-    fn read(&self, alpha: f64, b: &Panel, solved: Panel) -> Result<AtShift> {
-        let (n, columns) = (self.y.nrows() as f64, b.ncols());
-        let quadratic = b.dots(&solved)?[0];
-        let square = solved.dots(&solved)?[0];
-        // w = αP⁻¹z
-        let w = self.preconditioner.solve(alpha, &b.columns(1..columns)?)?;
-        let differences = w.dots(&solved.columns(1..columns)?)? / alpha - w.dots(&w)? / (alpha * alpha);
-        let trace = Estimated::new(self.preconditioner.inverse_trace(alpha), &differences);
-        let slope = 0.5 * alpha * (trace.value - n * square / quadratic);
-        Ok(AtShift {
-            alpha,
-            solved,
-            quadratic,
-            trace,
-            slope: Estimated { value: slope, error: 0.5 * alpha * trace.error },
-        })
-    }
-
-    /// The rough solutions at α, from those at another; none where an interrupt came first.
-    fn at(&self, alpha: f64, last: Option<&AtShift>, context: &FitContext) -> Result<Option<AtShift>> {
-        let (shifted, b) = self.system(alpha)?;
-        let start = last.map_or_else(|| self.zeros(b.ncols()), |last| last.solved.try_clone())?;
-        let found = shifted.solve(&b, start, (ROUGH, PRODUCTS), None, context)?;
-        if context.interrupted() {
-            return Ok(None);
+    /// The solutions of `A X = [y | z]` at α and what they say: with `s = A⁻¹y`, the derivative by log α is `½(α tr A⁻¹ − n α sᵀs/yᵀs)`.
+    /// An interrupt leaves what there is.
+    fn at(&self, alpha: f64, context: &FitContext) -> Result<AtShift> {
+        let n = self.y.nrows() as f64;
+        let z = self.preconditioner.root(alpha, &self.signs)?;
+        let (b, columns) = (self.y.joined(&z)?, 1 + z.ncols());
+        let zeros = Panel::from_host(context.device, Array2::zeros((b.nrows(), columns)))?;
+        let mut krylov = Krylov::default();
+        let found = self.shifted(alpha).solve(&b, zeros, (ROUGH, PRODUCTS), Some(&mut krylov), context)?;
+        if !context.interrupted() {
+            require_converged(&found, ROUGH)?;
         }
-        require_converged(&found, ROUGH)?;
-        self.read(alpha, &b, found.x).map(Some)
+        let (solved, probes) = (found.x.columns(0..1)?, found.x.columns(1..columns)?);
+        // w = αP⁻¹z
+        let w = self.preconditioner.solve(alpha, &z)?;
+        let differences = w.dots(&probes)? / alpha - w.dots(&w)? / (alpha * alpha);
+        let trace = Estimated::new(self.preconditioner.inverse_trace(alpha), &differences);
+        // Preconditioning is by αP⁻¹, and the norm of every sign vector is √n.
+        let of = |column: usize| krylov.quadrature(column, |θ| n * (θ / alpha).max(f64::MIN_POSITIVE).ln());
+        let quadratures: Array1<f64> = (1..columns).map(of).collect::<Result<_>>()?;
+        let determinant = Estimated::new(self.preconditioner.log_determinant(alpha), &quadratures);
+        let share = solved.dots(&solved)?[0] / self.y.dots(&solved)?[0];
+        let slope = Estimated { value: 0.5 * alpha * (trace.value - n * share), error: 0.5 * alpha * trace.error };
+        Ok(AtShift { alpha, solved, trace, determinant, slope, iterations: found.iterations })
     }
 
-    /// α with the largest likelihood within bounds, from a start, and whether an interrupt cut the search short: the zero of the
-    /// derivative by secants, within the interval where its sign changes. It ends where the derivative is below half its standard error.
-    pub fn best(&self, start: f64, (low, high): (f64, f64)) -> Result<(f64, bool)> {
+    /// The solutions at the α with the largest likelihood within bounds, from a start, and whether an interrupt cut the search short: the zero
+    /// of the derivative by secants, within the interval where its sign changes. It ends where the derivative is below half its standard
+    /// error.
+    pub fn best(&self, start: f64, (low, high): (f64, f64)) -> Result<(AtShift, bool)> {
         let n = self.y.nrows() as f64;
         let (mut low, mut high) = (low.ln(), high.ln());
         let mut t = start.ln().clamp(low, high);
@@ -155,61 +148,48 @@ impl<'a> StochasticLikelihood<'a> {
         let mut last: Option<(f64, AtShift)> = None;
         for trial in 1..=TRIALS {
             let stage = self.context.stage("noise", trial, TRIALS);
-            let context = FitContext { progress: &stage, ..*self.context };
-            let Some(at) = self.at(t.exp(), last.as_ref().map(|(_, at)| at), &context)? else {
-                self.context.keeps_best().cut_short();
-                return Ok((last.map_or(t, |(t, _)| t).exp(), true));
-            };
-            keeps.get_or_insert_with(|| self.context.keeps_best());
-            let slope = at.slope.value;
-            if slope.abs() <= (0.5 * at.slope.error).max(1e-9 * n) {
-                return Ok((at.alpha, false));
+            let at = self.at(t.exp(), &FitContext { progress: &stage, ..*self.context })?;
+            let keeps = keeps.get_or_insert_with(|| self.context.keeps_best());
+            if keeps.cut_short() {
+                return Ok((last.map_or(at, |(_, last)| last), true));
             }
+            let slope = at.slope.value;
             if slope < 0.0 {
-                low = t
+                low = t;
             } else {
-                high = t
+                high = t;
             }
             // Without a secant: as if the second derivative were n/8.
             let rise =
                 last.as_ref().map(|(before, b)| (slope - b.slope.value) / (t - before)).filter(|rise| *rise > 0.0);
             let step = (-slope / rise.unwrap_or(n / 8.0)).clamp(-2.0, 2.0);
             let next = if (low..=high).contains(&(t + step)) { t + step } else { 0.5 * (low + high) };
-            if (next - t).abs() < 1e-7 {
-                return Ok((at.alpha, false));
-            }
+            let found = slope.abs() <= 0.5 * at.slope.error || (next - t).abs() < 1e-7;
             last = Some((t, at));
+            if found {
+                break;
+            }
             t = next;
         }
-        Ok((t.exp(), false))
+        Ok((last.expect("there is a trial").1, false))
     }
 
-    /// The solution at α to a relative residual of `tolerance`, and the likelihood. An interrupt ends it with what there is.
-    pub fn solution(&self, alpha: f64, tolerance: f64) -> Result<Solution> {
-        let (shifted, b) = self.system(alpha)?;
-        let mut krylov = Krylov::default();
-        let rough = shifted.solve(&b, self.zeros(b.ncols())?, (ROUGH, PRODUCTS), Some(&mut krylov), self.context)?;
-        let (n, columns) = (self.y.nrows() as f64, b.ncols());
-        let fine = shifted.solve(&self.y, rough.x.columns(0..1)?, (tolerance, PRODUCTS), None, self.context)?;
+    /// The process at the solutions for α, that of y to a relative residual of `tolerance`. An interrupt ends it with what there is.
+    pub fn solution(&self, at: AtShift, tolerance: f64) -> Result<Solution> {
+        let n = self.y.nrows() as f64;
+        let fine = self.shifted(at.alpha).solve(&self.y, at.solved, (tolerance, PRODUCTS), None, self.context)?;
         if !self.context.interrupted() {
-            require_converged(&rough, ROUGH)?;
             require_converged(&fine, tolerance)?;
         }
-        // Preconditioning is by αP⁻¹, and the norm of every sign vector is √n.
-        let of = |column: usize| krylov.quadrature(column, |θ| n * (θ / alpha).max(f64::MIN_POSITIVE).ln());
-        let quadratures: Array1<f64> = (1..columns).map(of).collect::<Result<_>>()?;
-        let determinant = Estimated::new(self.preconditioner.log_determinant(alpha), &quadratures);
-        let trace = self.read(alpha, &b, rough.x)?.trace;
-        let solved = fine.x.into_host()?.slice(s![.., 0]).to_owned();
-        let quadratic: f64 = self.y.to_host()?.column(0).dot(&solved);
-        let amplitude = quadratic / n;
-        let value = -0.5 * (n + n * amplitude.ln() + determinant.value + n * TAU.ln());
+        let amplitude = self.y.dots(&fine.x)?[0] / n;
+        let value = -0.5 * (n + n * amplitude.ln() + at.determinant.value + n * TAU.ln());
         Ok(Solution {
-            solved,
+            alpha: at.alpha,
+            solved: fine.x.into_host()?.column(0).to_owned(),
             amplitude,
-            likelihood: Estimated { value, error: 0.5 * determinant.error },
-            trace,
-            iterations: rough.iterations + fine.iterations,
+            likelihood: Estimated { value, error: 0.5 * at.determinant.error },
+            trace: at.trace,
+            iterations: at.iterations + fine.iterations,
             residual: fine.residual,
         })
     }
@@ -225,4 +205,98 @@ fn require_converged(found: &Converged, tolerance: f64) -> Result<()> {
          a preconditioner of higher rank, or features in place of the kernel",
         found.iterations, found.residual
     )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compute::Device;
+    use crate::kernel::Kernel;
+    use crate::linalg::Cholesky;
+    use crate::operator::{DenseOperator, gram};
+
+    const N: usize = 80;
+
+    /// A kernel matrix of points in the plane, and targets.
+    fn problem() -> (Array2<f64>, Array1<f64>) {
+        let mut rng = Rng::new(3);
+        let x = Array2::from_shape_simple_fn((N, 2), || rng.normal());
+        let y = x.rows().into_iter().map(|x| x[0].sin() + 0.3 * rng.normal()).collect();
+        (gram(&Kernel::parse("matern32(1)").unwrap(), x.view(), Device::Cpu).unwrap(), y)
+    }
+
+    /// Runs `work` with the likelihood under a preconditioner of this rank.
+    fn with<T>(
+        k: Array2<f64>,
+        y: &Array1<f64>,
+        rank: usize,
+        seed: u64,
+        work: impl FnOnce(&StochasticLikelihood) -> T,
+    ) -> T {
+        let (operator, context) = (DenseOperator::new(k), FitContext { seed, ..FitContext::default() });
+        let preconditioner = LowRankPreconditioner::new(&operator, rank, &context).unwrap();
+        work(&StochasticLikelihood::new(&operator, &preconditioner, y, &context).unwrap())
+    }
+
+    /// `−log p(y)` with the best amplitude, `log|A|` and `tr A⁻¹`, by a factor of `A = K + αI`.
+    fn dense(k: &Array2<f64>, y: &Array1<f64>, alpha: f64) -> (f64, f64, f64) {
+        let a = k + &(Array2::<f64>::eye(N) * alpha);
+        let factor = Cholesky::new(Device::Cpu, a.view()).unwrap();
+        let (l, inverse) = (factor.lower().unwrap(), factor.inverse().unwrap());
+        let determinant: f64 = (0..N).map(|i| 2.0 * l[(i, i)].ln()).sum();
+        let (n, quadratic) = (N as f64, y.dot(&inverse.dot(y)));
+        (0.5 * (n + n * (quadratic / n).ln() + determinant + n * TAU.ln()), determinant, inverse.diag().sum())
+    }
+
+    /// Over many seeds the means of trace and likelihood tend to the dense ones, and standard errors say how fast.
+    #[test]
+    fn many_probes_give_the_dense_determinant_and_trace() {
+        let ((k, y), alpha, seeds) = (problem(), 0.05, 60);
+        let (loss, _, trace) = dense(&k, &y, alpha);
+        let found: Vec<Solution> = (0..seeds)
+            .map(|seed| with(k.clone(), &y, 8, seed, |l| l.solution(l.at(alpha, l.context).unwrap(), 1e-10).unwrap()))
+            .collect();
+        let check = |of: &dyn Fn(&Solution) -> Estimated, want: f64| {
+            let values: Array1<f64> = found.iter().map(|f| of(f).value).collect();
+            let error = values.std(1.0) / (seeds as f64).sqrt();
+            assert!(
+                (values.mean().unwrap() - want).abs() < 4.0 * error,
+                "{} ± {error} for {want}",
+                values.mean().unwrap()
+            );
+            // The standard error of one seed is the spread over all of them.
+            let said = found.iter().map(|f| of(f).error.powi(2)).sum::<f64>() / seeds as f64;
+            assert!((said.sqrt() / values.std(1.0) - 1.0).abs() < 0.3, "{} {}", said.sqrt(), values.std(1.0));
+        };
+        check(&|f| f.likelihood, -loss);
+        check(&|f| f.trace, trace);
+    }
+
+    /// With a preconditioner of full rank nothing is random: the derivative is that of the dense likelihood.
+    #[test]
+    fn the_slope_is_that_of_the_dense_likelihood() {
+        let (k, y) = problem();
+        for alpha in [0.02f64, 0.3] {
+            let step = 1e-4;
+            let [more, less] = [step, -step].map(|step| dense(&k, &y, (alpha.ln() + step).exp()).0);
+            let slope = with(k.clone(), &y, N, 0, |l| l.at(alpha, l.context).unwrap().slope);
+            assert!((slope.value - (more - less) / (2.0 * step)).abs() < 1e-4 && slope.error < 1e-6, "{slope:?}");
+        }
+        // Its zero is the largest likelihood.
+        let (best, _) = with(k.clone(), &y, N, 0, |l| l.best(1.0, (1e-6, 1e3)).unwrap());
+        let best = best.alpha;
+        let least = dense(&k, &y, best).0;
+        assert!([0.97, 1.03].iter().all(|f| dense(&k, &y, f * best).0 > least), "{best}");
+    }
+
+    #[test]
+    fn what_does_not_converge_is_an_error_with_its_numbers() {
+        let (k, y) = problem();
+        let (operator, context) = (DenseOperator::new(k.clone()), FitContext::default());
+        let preconditioner = LowRankPreconditioner::new(&operator, 5, &context).unwrap();
+        let negative = DenseOperator::new(-k);
+        let likelihood = StochasticLikelihood::new(&negative, &preconditioner, &y, &context).unwrap();
+        let said = likelihood.at(0.1, &context).err().unwrap().to_string();
+        assert!(said.contains("products at a relative residual of") && said.contains("higher rank"), "{said}");
+    }
 }
