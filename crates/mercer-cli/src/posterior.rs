@@ -72,12 +72,16 @@ impl Rows<'_> {
         let x = Array2::from_shape_vec((LINE, 1), points.clone()).expect("one column");
         let (xs, shown) = (self.unscaled(0, &points), self.shown());
         let values: Vec<f64> = shown.iter().map(|&row| y[row]).collect();
+        // A posterior may be as wide as it likes where there are no rows: what is shown is the rows' range and as much on both sides.
+        let (low, high) = y.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), v| (a.min(*v), b.max(*v)));
+        let range = (high - low).max(1e-9);
         let mut grid = Grid::new("Mean and 95 % intervals", columns(models)).panel_size(280.0, 190.0).shared();
         for (name, model) in models {
             let mean = model.scores(x.view())?.column(0).to_vec();
             let deviations = model.deviations(x.view())?.map_or_else(|| vec![0.0; LINE], |d| d.to_vec());
             let end = |sign: f64| mean.iter().zip(&deviations).map(|(m, s)| m + sign * z * s).collect::<Vec<f64>>();
-            let plot = Plot::new(*name).x(self.name(0)).y("target").scatter("", &self.column(0), &values).colour(7);
+            let plot = Plot::new(*name).x(self.name(0)).y("target").y_range(low - range, high + range);
+            let plot = plot.scatter("", &self.column(0), &values).colour(7);
             grid = grid.panel(plot.line("", &xs, &mean).band(&end(-1.0), &end(1.0)).colour(0));
         }
         Ok(grid.svg())

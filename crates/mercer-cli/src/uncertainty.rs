@@ -216,11 +216,10 @@ impl Judgement {
             cells.extend(row.detection.map(|found| format!("{:.3}", found.auroc.value)));
             cells
         };
-        let covered = format!("in {} interval", text::percent(LEVEL));
         let difference = format!("NLL − {}", self.baseline);
         let mut headings = vec!["method", "NLL (95 %)"];
         headings.extend(match self.numbers {
-            true => ["RMSE", &covered, "its width"],
+            true => ["RMSE", "coverage", "width"],
             false => ["ECE", "Brier", "accuracy"],
         });
         headings.push(&difference);
@@ -230,23 +229,23 @@ impl Judgement {
 
     /// All measures with their intervals, for the report.
     pub fn measures(&self) -> Table {
-        let covered = format!("in {} interval", text::percent(LEVEL));
         let difference = format!("NLL − {}", self.baseline);
         let mut headings = vec!["method"];
         match self.numbers {
-            true => headings.extend(["NLL", "RMSE", &covered, "its width"]),
+            true => headings.extend(["NLL", "RMSE", "coverage", "width"]),
             false => headings.extend(["NLL", "ECE", "adaptive ECE", "Brier", "accuracy"]),
         }
         headings.push(&difference);
         headings.extend(if self.detects() { &["AUROC", "AUPR"][..] } else { &[] });
-        headings.extend(["fit", "prediction"]);
+        headings.push("fit, prediction");
         let row = |row: &Row| {
             let mut cells = vec![row.name.to_owned()];
-            cells.extend(row.estimates.iter().map(|estimate| range(*estimate, 4, false)));
+            let digits = |place: usize| if place == 0 { 4 } else { 3 };
+            cells.extend(row.estimates.iter().enumerate().map(|(i, estimate)| range(*estimate, digits(i), false)));
             cells.push(row.gap.map_or_else(|| text::GAP.into(), |gap| range(gap, 4, true)));
             let areas = row.detection.iter().flat_map(|found| [found.auroc, found.aupr]);
             cells.extend(areas.map(|area| range(area, 3, false)));
-            cells.extend(row.seconds.map(text::seconds));
+            cells.push(row.seconds.map(text::seconds).join(", "));
             cells
         };
         Table::of(&headings, &self.rows.iter().map(row).collect::<Vec<_>>())

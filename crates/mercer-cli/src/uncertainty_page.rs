@@ -42,7 +42,7 @@ pub fn calibration(
         let plot = Plot::new(*name).x("confidence").y("accuracy").y_range(0.0, 1.0);
         diagrams = diagrams.panel(plot.line("", &[0.0, 1.0], &[0.0, 1.0]).dashed().line("", &xs, &ys).markers());
     }
-    let names: Vec<String> = (0..BINS).map(|bin| format!("{:.1}", (bin as f64 + 0.5) / BINS as f64)).collect();
+    let names: Vec<String> = (0..BINS).map(|bin| format!("{:.2}", (bin as f64 + 0.5) / BINS as f64)).collect();
     let mut histograms = Grid::new("Confidence", columns).panel_size(230.0, 160.0).shared();
     for (name, confidence) in confidence {
         let mut shares = [0.0; BINS];

@@ -158,3 +158,20 @@ fn sampled_functions_are_a_kernel() {
     folder.refuses("gp train.csv --target y --rows 100 --samples F.npy", "do not fit 100 points");
     folder.refuses("predict m.mercer train.csv", "120");
 }
+
+#[test]
+fn a_report_draws_the_posterior_over_the_line_and_the_plane() {
+    let folder = Folder::new();
+    let mut rng = Rng::new(4);
+    let row = |_| {
+        let x = 3.0 * rng.uniform();
+        format!("{x},{}\n", x.sin() + 0.1 * rng.normal())
+    };
+    std::fs::write(folder.join("line.csv"), format!("x,y\n{}", (0..40).map(row).collect::<String>())).unwrap();
+    folder.said("gp line.csv --target y --restarts 0 --report line.html");
+    let page = std::fs::read_to_string(folder.join("line.html")).unwrap();
+    assert!(page.contains("Mean and 95 % intervals") && page.contains("deviation of the noise"));
+    folder.said("gp moons(n=60,noise=0.2) --restarts 0 --holdout 0.3 --report plane.html");
+    let page = std::fs::read_to_string(folder.join("plane.html")).unwrap();
+    assert!(page.contains("Entropy of the probabilities") && page.contains("Reliability"));
+}

@@ -410,6 +410,33 @@ fn many_classes_ask_for_memory_first() {
     let network = Arc::new(Classifier::new("dense(8) tanh dense(3100)", &data, Device::Cpu, 0).unwrap());
     let context = FitContext { budget: Budget::parse("2GiB").unwrap(), ..FitContext::default() };
     says(Laplace::new(Method::LastLayer).fit(&network, &data, None, &context), &["last-layer-kfac"]);
-    let fitted = Laplace::new(Method::LastLayerKfac).fit(&network, &data, None, &context).unwrap();
-    assert_eq!(fitted.outputs(data.x.view()).unwrap().1.dim(), (20, c));
+    // Neither makes [n, C, C], which would take 1.5 GB.
+    let small = FitContext { budget: Budget::parse("1GiB").unwrap(), ..context };
+    for method in [Method::LastLayerKfac, Method::Ella { samples: 20, rank: 3 }] {
+        let fitted = Laplace::new(method).fit(&network, &data, None, &small).unwrap();
+        assert_eq!(fitted.outputs(data.x.view()).unwrap().1.dim(), (20, c));
+    }
+    // A pass back from every output takes C² numbers for a row, however few parameters there are.
+    let tiny = FitContext { budget: Budget::parse("64MiB").unwrap(), ..context };
+    says(
+        Laplace::new(Method::Diagonal).fit(&network, &data, None, &tiny),
+        &["the diagonal posterior", "last-layer-kfac"],
+    );
+    let cost = Laplace::new(Method::Diagonal).cost(&network, 20).unwrap();
+    assert!(cost.bytes > 12 * (c * c) as u64 && cost.bytes < 1 << 30, "{cost:?}");
+}
+
+/// The diagonal of 8 million parameters takes 32 bytes each, not the square of their number.
+#[test]
+fn a_large_diagonal_takes_what_it_says() {
+    let x = Array2::zeros((4, 1000));
+    let data = Labelled { x, labels: (0..4).collect(), classes: classes(4), numbers: vec![], image: None };
+    let network = Arc::new(Classifier::new("dense(8000) relu dense(4)", &data, Device::Cpu, 0).unwrap());
+    let cost = Laplace::new(Method::Diagonal).cost(&network, 4).unwrap();
+    assert!((256 << 20..300 << 20).contains(&cost.bytes), "{cost:?}");
+    let context = FitContext { budget: Budget::parse("100MiB").unwrap(), ..FitContext::default() };
+    says(
+        Laplace::new(Method::Diagonal).fit(&network, &data, None, &context),
+        &["the diagonal posterior", "last-layer-kfac"],
+    );
 }

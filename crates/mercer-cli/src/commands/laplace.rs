@@ -88,10 +88,10 @@ pub struct Laplace {
     pub(super) report: Option<PathBuf>,
 
     #[command(flatten)]
-    pub(super) files: FunctionFiles,
+    foreign: Foreign,
 
     #[command(flatten)]
-    foreign: Foreign,
+    pub(super) files: FunctionFiles,
 
     #[command(flatten)]
     pub(super) reader: Reader,

@@ -1,8 +1,10 @@
 //! What a fit takes, before it starts.
 
+use super::passes::points_at_a_time;
 use super::{Laplace, Method};
 use crate::Result;
 use crate::classifier::Classifier;
+use crate::net::ntk::EmpiricalNtk;
 use serde::Serialize;
 
 /// What a fit takes, estimated before it starts. Example: [`Laplace::cost`].
@@ -29,7 +31,7 @@ impl Laplace {
     /// # Ok::<(), mercer::Error>(())
     /// ```
     pub fn cost(&self, network: &Classifier, n: usize) -> Result<Cost> {
-        let net = &network.network;
+        let (net, rows) = (&network.network, n);
         let [n, c, p, pass] = [n, net.outputs(), net.parameters(), net.multiply_adds()].map(|count| count as f64);
         let layers: Vec<[f64; 2]> = net.affine_layers().iter().map(|layer| layer.map(|units| units as f64)).collect();
         let sum = |of: fn([f64; 2]) -> f64| layers.iter().map(|layer| of(*layer)).sum::<f64>();
@@ -40,6 +42,12 @@ impl Laplace {
         let kernel = |m: f64, c: f64| m * m * if dense { sum(|[i, _]| i) + c * sum(|[_, o]| o) } else { c * p };
         let functions = |order: f64| (32.0 * order * order, 10.0 * order.powi(3));
         let backward = (1.0 + 2.0 * c) * pass;
+        // Of a batch that goes back from every output: cotangents [C, b, C] in both precisions, and signals of the widest layer.
+        let batch = || -> Result<f64> {
+            let b = points_at_a_time(&EmpiricalNtk::new(net, &network.parameters)?, net.outputs()).min(rows) as f64;
+            let widest = layers.iter().fold(c, |m, [i, o]| m.max(if dense { i + o } else { i + o + i * o }));
+            Ok(b * c * (12.0 * c + 8.0 * widest))
+        };
         let (bytes, fit, predict) = match self.method {
             Method::Map | Method::Temperature => (0.0, n * pass, pass),
             Method::LastLayer => {
@@ -58,9 +66,9 @@ impl Laplace {
                 let rotations = if dense { squares } else { c * sum(|[i, o]| i * o * (i + o)) };
                 let fit =
                     n * (backward + pass * c * squares / weights.max(1.0)) + 10.0 * sum(|[i, o]| i.powi(3) + o.powi(3));
-                (8.0 * (3.0 * squares + weights), fit, backward + rotations + c * p)
+                (8.0 * (3.0 * squares + weights) + batch()?, fit, backward + rotations + c * p)
             }
-            Method::Diagonal => (32.0 * p, n * (backward + c * p), backward + c * p),
+            Method::Diagonal => (32.0 * p + batch()?, n * (backward + c * p), backward + c * p),
             Method::Ella { samples, rank } => {
                 let (m, k) = ((samples as f64).min(n), rank as f64);
                 let fit = kernel(m, 1.0) + 10.0 * m.powi(3) + 3.0 * m * k * pass + n * 2.0 * k * pass;

@@ -91,11 +91,12 @@ impl Laplace {
             self.method == Method::Temperature && network.number.is_some(),
             "the temperature scales logits of classes; the network predicts a number"
         );
-        context.budget.require(
-            format!("the {} posterior", self.method.name()),
-            self.cost(network, n)?.bytes,
-            "use last-layer-kfac or diagonal, or fewer rows",
-        )
+        let instead = match self.method {
+            Method::Map | Method::Temperature | Method::LastLayerKfac => "use fewer rows",
+            Method::Ella { .. } | Method::Eigenfunctions { .. } => "use fewer functions or rows, or last-layer-kfac",
+            _ => "use last-layer-kfac, or fewer rows",
+        };
+        context.budget.require(format!("the {} posterior", self.method.name()), self.cost(network, n)?.bytes, instead)
     }
 
     /// The structure at rows `x` `[n, d]`, and the outputs there `[n, C]`.

@@ -305,7 +305,7 @@ fn weights(network: &NetworkFunctions, count: Option<usize>, context: &FitContex
     };
     let h = sum(leading.as_ref(), &mut |psi, z| {
         squares += psi.iter().map(|v| v * v).sum::<f64>();
-        dense_gram(psi, &z.to_owned(), c > 1)
+        dense_gram(psi, z, c > 1)
     })?;
     fail_if!(squares == 0.0, "the functions are zero at all rows");
     let (λ, q) = eigh(context.device, h.view())?;

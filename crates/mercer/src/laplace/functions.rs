@@ -1,7 +1,8 @@
 //! Posteriors over few functions: only algebra of small matrices.
 
+use super::Structure;
+use super::likelihood::Curvature;
 use super::passes::{Hidden, Passes};
-use super::{Structure, likelihood};
 use crate::compute::{Device, Tensor};
 use crate::linalg::{eigh, matmul};
 use crate::model::Bundle;
@@ -91,7 +92,7 @@ impl Functions {
             Functions::bytes(order),
             "use last-layer-kfac, which keeps its factors only, or fewer functions",
         )?;
-        let h = if dense { dense_gram(&f, &z, passes.classes()) } else { product_gram(&f, &z, passes.classes()) };
+        let h = if dense { dense_gram(&f, z.view(), passes.classes()) } else { product_gram(&f, &z, passes.classes()) };
         let (eigenvalues, rotation) = eigh(context.device, h.view())?;
         let eigenvalues = Array1::from_iter(eigenvalues.into_iter().map(|λ| λ.max(0.0)));
         let rotation = if differences_only(&basis, passes) { centred_over_outputs(&rotation, c) } else { rotation };
@@ -228,13 +229,12 @@ pub(super) fn covariances(
 
 /// `Σ_i Λ_i ⊗ f_i f_iᵀ` `[C·k, C·k]` for features `f` `[n, k]` and outputs `z` `[n, C]`.
 fn product_gram(f: &Array2<f64>, z: &Array2<f64>, classes: bool) -> Array2<f64> {
-    let ((_, k), c) = (f.dim(), z.ncols());
-    let λ = likelihood::curvature(z.view(), classes);
+    let ((n, k), c) = (f.dim(), z.ncols());
+    let λ = Curvature::at(z.view(), classes);
     let mut h = Array2::zeros((c * k, c * k));
     for a in 0..c {
         for b in 0..=a {
-            let weighted = f * &λ.slice(s![.., a, b]).insert_axis(Axis(1));
-            let block = matmul(f.t(), weighted.view());
+            let block = matmul(f.t(), (f * &λ.entries(a, b, n)).view());
             h.slice_mut(s![a * k..(a + 1) * k, b * k..(b + 1) * k]).assign(&block);
             h.slice_mut(s![b * k..(b + 1) * k, a * k..(a + 1) * k]).assign(&block.t());
         }
@@ -243,14 +243,7 @@ fn product_gram(f: &Array2<f64>, z: &Array2<f64>, classes: bool) -> Array2<f64> 
 }
 
 /// `Σ_i Ψ_iᵀ Λ_i Ψ_i` `[k, k]` for functions `ψ` `[n·C, k]` and outputs `z` `[n, C]`.
-pub(super) fn dense_gram(psi: &Array2<f64>, z: &Array2<f64>, classes: bool) -> Array2<f64> {
-    let ((n, c), k) = (z.dim(), psi.ncols());
-    let λ = likelihood::curvature(z.view(), classes);
-    let mut weighted = Array2::zeros((n * c, k));
-    for i in 0..n {
-        let rows = s![i * c..(i + 1) * c, ..];
-        weighted.slice_mut(rows).assign(&λ.index_axis(Axis(0), i).dot(&psi.slice(rows)));
-    }
-    let h = matmul(psi.t(), weighted.view());
+pub(super) fn dense_gram(psi: &Array2<f64>, z: ArrayView2<f64>, classes: bool) -> Array2<f64> {
+    let h = matmul(psi.t(), Curvature::at(z, classes).times(psi).view());
     (&h + &h.t()) * 0.5
 }

@@ -1,13 +1,13 @@
 //! KFAC: the Gauss–Newton matrix of a layer as a Kronecker product.
 
 use super::blocks::{Block, Blocks};
-use super::likelihood;
+use super::likelihood::Curvature;
 use super::passes::{Cotangents, Hidden, Passes};
 use crate::compute::{Device, Store, Tensor, gemm};
 use crate::linalg::{eigh, matmul};
 use crate::net::ntk::Jacobian;
 use crate::{FitContext, Result};
-use ndarray::{Array1, Array2, ArrayView2, Axis, s};
+use ndarray::{Array1, Array2, ArrayView2, s};
 use std::collections::BTreeMap;
 
 /// The two factors of a layer, as sums over rows, positions and cotangents.
@@ -94,11 +94,7 @@ pub(super) fn last_layer(passes: &Passes, x: ArrayView2<f64>, context: &FitConte
     let needed = 32 * (inputs * inputs + c * c) as u64;
     context.budget.require("the Kronecker factors of the last layer", needed, "use diagonal")?;
     let features = f.slice(s![.., ..inputs]);
-    // Row by row, so that no [n, C, C] is made for many classes.
-    let mut outputs = Array2::zeros((c, c));
-    for few in z.axis_chunks_iter(Axis(0), 64) {
-        outputs += &likelihood::curvature(few, passes.classes()).sum_axis(Axis(0));
-    }
+    let outputs = Curvature::at(z.view(), passes.classes()).sum(z.nrows());
     let factors = Factors { inputs: matmul(features.t(), features), outputs, positions: 1, bias: true };
     let block = factors.block(passes.last_layer_start()?, x.nrows())?;
     Ok((Blocks::new(vec![block], true, &passes.trained()?), z))

@@ -1,8 +1,9 @@
 //! How the targets depend on the network's outputs, and the curvature of that.
 
 use crate::classifier::{Classifier, Labelled, Number};
+use crate::linalg::matmul;
 use crate::{Result, fail_if};
-use ndarray::{Array2, Array3, ArrayView2};
+use ndarray::{Array2, Array3, ArrayView2, Axis};
 use std::f64::consts::TAU;
 
 /// Targets of rows, as the network sees them.
@@ -69,14 +70,47 @@ fn log_probability(z: ndarray::ArrayView1<f64>, y: usize) -> f64 {
     z[y] - most - z.iter().map(|z| (z - most).exp()).sum::<f64>().ln()
 }
 
-/// `Λ_i = −∂² log p(y_i|z_i)/∂z²` `[n, C, C]` at outputs `z` `[n, C]`: `diag(p) − ppᵀ` for classes, 1 for a number of noise one.
-pub(super) fn curvature(z: ArrayView2<f64>, classes: bool) -> Array3<f64> {
-    let (n, c) = z.dim();
-    if !classes {
-        return Array3::ones((n, 1, 1));
+/// The curvature `Λ_i = −∂² log p(y_i|z_i)/∂z²` of the loss in the outputs: `diag(p_i) − p_i p_iᵀ` for classes, 1 for a number of noise one. It is
+/// never written out, for there may be thousands of classes.
+pub(super) enum Curvature {
+    /// The probabilities p `[n, C]`.
+    Classes(Array2<f64>),
+    Number,
+}
+
+impl Curvature {
+    /// At outputs `z` `[n, C]`.
+    pub fn at(z: ArrayView2<f64>, classes: bool) -> Curvature {
+        if classes { Curvature::Classes(probabilities(z)) } else { Curvature::Number }
     }
-    let p = probabilities(z);
-    Array3::from_shape_fn((n, c, c), |(i, a, b)| p[[i, a]] * (f64::from(u8::from(a == b)) - p[[i, b]]))
+
+    /// The entries `Λ_i,ab` `[n, 1]` of outputs a and b.
+    pub fn entries(&self, a: usize, b: usize, n: usize) -> Array2<f64> {
+        let Curvature::Classes(p) = self else { return Array2::ones((n, 1)) };
+        let one = f64::from(u8::from(a == b));
+        Array2::from_shape_fn((n, 1), |(i, _)| p[[i, a]] * (one - p[[i, b]]))
+    }
+
+    /// `Λ_i ψ_i` `[n·C, k]` for functions `ψ` `[n·C, k]`: `p ∘ (ψ − 1 pᵀψ)`.
+    pub fn times(&self, psi: &Array2<f64>) -> Array2<f64> {
+        let mut out = psi.clone();
+        let Curvature::Classes(p) = self else { return out };
+        let c = p.ncols();
+        for (p, mut rows) in p.rows().into_iter().zip(out.axis_chunks_iter_mut(Axis(0), c)) {
+            let mean = p.dot(&rows);
+            rows -= &mean;
+            rows *= &p.insert_axis(Axis(1));
+        }
+        out
+    }
+
+    /// `Σ_i Λ_i` `[C, C]` over n rows: `diag(Σ_i p_i) − PᵀP`.
+    pub fn sum(&self, n: usize) -> Array2<f64> {
+        let Curvature::Classes(p) = self else { return Array2::from_elem((1, 1), n as f64) };
+        let mut sum = -matmul(p.t(), p.view());
+        sum.diag_mut().scaled_add(1.0, &p.sum_axis(Axis(0)));
+        sum
+    }
 }
 
 /// `L_i` `[n, C, C]` with `Λ_i = L_i L_iᵀ`: `diag(√p) − p √pᵀ` for classes, 1 for numbers.
@@ -91,4 +125,35 @@ pub(super) fn curvature_root(z: ArrayView2<f64>, classes: bool) -> Array3<f64> {
 
 fn probabilities(z: ArrayView2<f64>) -> Array2<f64> {
     crate::apply::softmax_rows(z.as_standard_layout().into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::Rng;
+    use ndarray::s;
+
+    #[test]
+    fn curvatures_are_those_written_out() {
+        let mut rng = Rng::new(5);
+        let z = Array2::from_shape_simple_fn((6, 4), || rng.normal());
+        let psi = Array2::from_shape_simple_fn((24, 3), || rng.normal());
+        let (curvature, root) = (Curvature::at(z.view(), true), curvature_root(z.view(), true));
+        let (times, mut sum) = (curvature.times(&psi), Array2::<f64>::zeros((4, 4)));
+        for i in 0..6 {
+            let λ = root.index_axis(Axis(0), i).dot(&root.index_axis(Axis(0), i).t());
+            sum += &λ;
+            let rows = s![4 * i..4 * i + 4, ..];
+            assert!((&times.slice(rows) - &λ.dot(&psi.slice(rows))).iter().all(|v| v.abs() < 1e-12));
+            for (a, b) in [(0, 0), (1, 3), (3, 1)] {
+                assert!((curvature.entries(a, b, 6)[[i, 0]] - λ[[a, b]]).abs() < 1e-12);
+            }
+        }
+        assert!((curvature.sum(6) - sum).iter().all(|v| v.abs() < 1e-12));
+        let number = Curvature::at(z.slice(s![.., ..1]), false);
+        assert_eq!(
+            (number.times(&psi), number.sum(6)[[0, 0]], number.entries(0, 0, 2)),
+            (psi, 6.0, Array2::ones((2, 1)))
+        );
+    }
 }

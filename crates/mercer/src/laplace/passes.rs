@@ -12,6 +12,9 @@ use std::ops::Range;
 /// Rows of a batch that only goes forward.
 const FORWARD: usize = 256;
 
+/// Numbers of the cotangents `[C, b, C]` of a batch, for networks of thousands of classes: 64 MiB.
+const COTANGENTS: usize = 1 << 24;
+
 /// Which hidden units are wanted of a pass.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Hidden {
@@ -98,7 +101,7 @@ impl<'a> Passes<'a> {
         self.classifier.check_columns(x.ncols())?;
         let (ntk, c) = (self.ntk()?, self.outputs());
         let mut z = Array2::zeros((x.nrows(), c));
-        for rows in batches(x.nrows(), ntk.points_at_a_time(c)) {
+        for rows in batches(x.nrows(), points_at_a_time(&ntk, c)) {
             let points = self.points(x.slice(s![rows.clone(), ..]))?;
             let of = |outputs: &Tensor| self.cotangents(outputs, cotangents);
             let outputs = ntk.derivatives(&points, of, |start, jacobian| each(rows.clone(), start, jacobian))?;
@@ -181,6 +184,11 @@ impl<'a> Passes<'a> {
     pub fn square_of_last_layer(&self) -> Result<f64> {
         Ok(square(&self.trained()?[self.last_layer_start()?..]))
     }
+}
+
+/// Rows that go back at a time, from each of c outputs.
+pub(super) fn points_at_a_time(ntk: &EmpiricalNtk, c: usize) -> usize {
+    ntk.points_at_a_time(c).min(COTANGENTS / (c * c)).max(1)
 }
 
 /// `‖θ‖²`
