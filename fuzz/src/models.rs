@@ -3,12 +3,12 @@
 use crate::targets::refused;
 use mercer::apply::{
     Affinity, FeatureLogistic, FeatureMap, FeatureRidge, Fit, Fitted, KernelPca, LaplacianEigenmaps, Logistic,
-    NadarayaWatson, Ridge, Saved, SpectralRidge,
+    NadarayaWatson, RecursiveFeatureMachine, Ridge, Saved, SpectralRidge,
 };
 use mercer::classifier::{Classifier, Labelled};
 use mercer::compute::Device;
 use mercer::data::{Missing, ReadOptions, Scaling, Schema, Table, Target as Labels};
-use mercer::kernel::Kernel;
+use mercer::kernel::{Expression, Kernel};
 use mercer::model::Model;
 use mercer::operator::FunctionSamples;
 use mercer::rng::Rng;
@@ -75,6 +75,10 @@ fn write_models(folder: &Path) -> Result<()> {
         .fit(x.view(), &classes, &context)?
         .save(&folder.join("feature-logistic.mercer"))?;
     FeatureRidge::new(map).fit(x.view(), &classes, &context)?.save(&folder.join("features.mercer"))?;
+    let machine = RecursiveFeatureMachine::new(Expression::parse("rbf(1)")?);
+    RecursiveFeatureMachine { rounds: Some(1), ..machine }
+        .fit(x.view(), &values, &context)?
+        .save(&folder.join("machine.mercer"))?;
     NadarayaWatson::new(kernel.clone()).fit(x.view(), &values, &context)?.save(&folder.join("averages.mercer"))?;
     Logistic::default().fit(x.view(), &classes, &context)?.save(&folder.join("logistic.mercer"))?;
     KernelPca { k: 2, ..KernelPca::new(kernel.clone()) }

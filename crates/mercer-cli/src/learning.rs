@@ -1,19 +1,19 @@
 //! How `mercer regress` learns: the options of methods, the choice among them, and the fitted model.
 
+use crate::learnt::{Learnt, Model};
 use crate::methods::number;
 use crate::precomputed;
-use crate::text;
 use clap::{Args, ValueEnum};
 use mercer::apply::{
-    Alpha, Bandwidth, ClassWeights, Criterion, FeatureLogistic, FeatureMap, FeatureRidge, Fit, FittedNadarayaWatson,
-    FoundKernel, KernelSearch, Learner, NadarayaWatson, Ridge, RidgeSolver, SavedPredict, SpectralRidge, Tried,
+    Alpha, Bandwidth, ClassWeights, Criterion, FeatureLogistic, FeatureMap, FeatureRidge, Fit, KernelSearch, Learner,
+    MetricForm, NadarayaWatson, RecursiveFeatureMachine, Ridge, RidgeSolver, SpectralRidge,
 };
 use mercer::data::{Dataset, Target};
 use mercer::kernel::{Expression, Kernel, Kind, catalogue};
 use mercer::operator::{DenseOperator, OnPoints};
-use mercer::spectrum::{Exact, Krylov, Origin, Problem, Spectrum};
+use mercer::spectrum::{Exact, Krylov, Problem, Spectrum};
 use mercer::{Error, FitContext, Result, fail_if};
-use ndarray::{Array2, ArrayView2};
+use ndarray::ArrayView2;
 
 /// Pairs of a spectrum by default.
 const PAIRS: usize = 200;
@@ -37,7 +37,7 @@ pub struct Learning {
     #[arg(long, value_name = "NUMBER", value_parser = auto_or_ridge, allow_negative_numbers = true)]
     alpha: Option<Choice>,
 
-    /// nystrom: landmarks [default: 1000]; random-features: features [default: 2000]; spectrum: eigenpairs [default: 200];
+    /// nystrom, rfm: landmarks [default: 1000; rfm: none up to 4000 points]; random-features: features [default: 2000]; spectrum: eigenpairs [default: 200];
     /// ridge by cg: rank of the preconditioner [default: 200, or 2√n where that is more]
     #[arg(long, visible_aliases = ["landmarks", "features"], value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     rank: Option<u32>,
@@ -63,6 +63,14 @@ pub struct Learning {
     #[arg(long)]
     solver: Option<Solver>,
 
+    /// rfm: the matrix of the metric [default: the one with the least left-out error]
+    #[arg(long)]
+    metric: Option<Form>,
+
+    /// rfm: how often the metric is learnt anew [default: up to 5 times, by the left-out error]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=100))]
+    rounds: Option<u32>,
+
     /// nadaraya-watson: factor on the kernel's width, or auto for the least left-out error [default: auto]
     #[arg(long, value_name = "NUMBER", value_parser = auto_or_positive, allow_negative_numbers = true)]
     bandwidth: Option<Choice>,
@@ -85,6 +93,16 @@ enum Way {
     Linear,
     /// Averages of the targets, weighted by the kernel
     NadarayaWatson,
+    /// Recursive feature machine: ridge regression under a metric that is learnt from the gradients of its predictions
+    Rfm,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Form {
+    /// A weight for each column
+    Diagonal,
+    /// A weight for each direction
+    Full,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -142,78 +160,24 @@ fn class_weights(text: &str) -> Result<ClassWeights, String> {
         .ok_or_else(|| "it must be balanced, or numbers above 0 such as rare=5,other=1".into())
 }
 
-/// A fitted model, and how it was chosen.
-pub struct Learnt {
-    model: Model,
-    /// Why the method was chosen, where it was not given.
-    pub why: Option<String>,
-    pub tried: Vec<Tried>,
-    /// The error of what was tried, in words.
-    pub measure: &'static str,
-    /// The number that was given or chosen.
-    pub parameter: (&'static str, f64),
-    pub iterations: Option<usize>,
-    pub residual: Option<f64>,
-    /// Landmarks, features or eigenfunctions.
-    pub rank: Option<usize>,
-    /// The search for the kernel, where there was one.
-    pub search: Option<FoundKernel>,
-}
-
-/// A fitted estimator; averages also tell which points no example reaches.
-enum Model {
-    Average(Box<FittedNadarayaWatson>),
-    Other(Box<dyn SavedPredict>),
-}
-
-impl Learnt {
-    /// What predicts, and can be saved.
-    pub fn model(&self) -> &dyn SavedPredict {
-        match &self.model {
-            Model::Average(model) => model.as_ref(),
-            Model::Other(model) => model.as_ref(),
-        }
-    }
-
-    pub fn origin(&self) -> &Origin {
-        self.model().origin()
-    }
-
-    /// Scores at points `[m, d]`, and the rows that no example reaches.
-    pub fn scores(&self, x: ArrayView2<f64>) -> Result<(Array2<f64>, Vec<usize>)> {
-        match &self.model {
-            Model::Average(model) => model.averages(x).map(|averages| (averages.scores, averages.unreached)),
-            Model::Other(model) => Ok((model.scores(x)?, vec![])),
-        }
-    }
-
-    fn new(model: impl SavedPredict + 'static, alpha: f64, tried: Vec<Tried>) -> Learnt {
-        Learnt {
-            model: Model::Other(Box::new(model)),
-            why: None,
-            tried,
-            measure: "mean squared error",
-            parameter: ("alpha", alpha),
-            iterations: None,
-            residual: None,
-            rank: None,
-            search: None,
-        }
-    }
-}
-
 impl Learning {
     /// What can be refused before any work.
     pub fn check(&self) -> Result<()> {
-        use Way::{Auto, Linear, NadarayaWatson, Nystrom, RandomFeatures, Ridge, Spectrum};
-        let rules: [(&str, bool, &[Way]); 7] = [
+        use Way::{Auto, Linear, NadarayaWatson, Nystrom, RandomFeatures, Rfm, Ridge, Spectrum};
+        let rules: [(&str, bool, &[Way]); 9] = [
             ("loss logistic", self.is_logistic(), &[Auto, Nystrom, RandomFeatures, Spectrum, Linear]),
             ("bandwidth", self.bandwidth.is_some(), &[NadarayaWatson]),
-            ("alpha", self.alpha.is_some(), &[Auto, Ridge, Nystrom, RandomFeatures, Spectrum, Linear]),
-            ("cv", self.cv.is_some(), &[Auto, Ridge, Nystrom, RandomFeatures, Spectrum, Linear]),
+            ("alpha", self.alpha.is_some(), &[Auto, Ridge, Nystrom, RandomFeatures, Spectrum, Linear, Rfm]),
+            ("cv", self.cv.is_some(), &[Auto, Ridge, Nystrom, RandomFeatures, Spectrum, Linear, Rfm]),
             ("solver", self.solver.is_some(), &[Auto, Ridge]),
-            ("rank", self.rank.is_some(), &[Auto, Ridge, Nystrom, RandomFeatures, Spectrum]),
-            ("class-weight", self.class_weight.is_some(), &[Auto, Ridge, Nystrom, RandomFeatures, Spectrum, Linear]),
+            ("rank", self.rank.is_some(), &[Auto, Ridge, Nystrom, RandomFeatures, Spectrum, Rfm]),
+            ("metric", self.metric.is_some(), &[Rfm]),
+            ("rounds", self.rounds.is_some(), &[Rfm]),
+            (
+                "class-weight",
+                self.class_weight.is_some(),
+                &[Auto, Ridge, Nystrom, RandomFeatures, Spectrum, Linear, Rfm],
+            ),
         ];
         for (option, given, ways) in rules {
             if given && !ways.contains(&self.method) {
@@ -246,6 +210,11 @@ impl Learning {
             None => vec![Expression::parse(kernel)?],
             Some(list) => split(list).iter().map(|text| Expression::parse(&automatic(text))).collect::<Result<_>>()?,
         };
+        fail_if!(
+            self.method == Way::Rfm && (self.search.is_some() || self.criterion == By::Likelihood),
+            "--method rfm finds the lengthscale of one kernel by the left-out error; give --kernel \"matern12(auto)\" instead of \
+             --search and --criterion"
+        );
         let searched = self.search.is_some() || self.criterion == By::Likelihood || candidates[0].is_automatic();
         fail_if!(
             searched && self.method == Way::NadarayaWatson,
@@ -262,6 +231,9 @@ impl Learning {
             "--loss logistic is for classes, and the target is numbers; take whole numbers as classes by --classify, or leave \
              --loss out"
         );
+        if let ([one], Way::Rfm) = (candidates, self.method) {
+            return self.machine(one, x.view(), y, fit);
+        }
         if let [one] = candidates
             && !one.is_automatic()
             && self.criterion == By::LeftOut
@@ -302,6 +274,7 @@ impl Learning {
         let rank = self.rank.map(|rank| rank as usize);
         match self.method {
             Way::Auto => self.by_choice(kernel, x, y, fit),
+            Way::Rfm => unreachable!("it takes an expression"),
             Way::NadarayaWatson => self.average(kernel, x, y, fit),
             Way::Ridge => self.ridge(kernel, x, y, fit),
             Way::Spectrum => self.spectral(kernel, x, y, fit),
@@ -398,6 +371,19 @@ impl Learning {
         Ok(Learnt { rank: Some(k), ..Learnt::new(fitted, alpha, tried) })
     }
 
+    fn machine(&self, kernel: &Expression, x: ArrayView2<f64>, y: &Target, fit: &FitContext<'_>) -> Result<Learnt> {
+        let metric = self.metric.map(|form| match form {
+            Form::Diagonal => MetricForm::Diagonal,
+            Form::Full => MetricForm::Full,
+        });
+        let [rounds, rank] = [self.rounds, self.rank].map(|count| count.map(|count| count as usize));
+        let (kernel, alpha, class_weights) = (kernel.clone(), self.alpha(), self.weights());
+        let fitted = RecursiveFeatureMachine { kernel, alpha, metric, rounds, rank, class_weights }.fit(x, y, fit)?;
+        let (rank, alpha, tried) = (fitted.rank(), fitted.alpha(), fitted.tried().to_vec());
+        let metrics = Some((fitted.metrics.clone(), fitted.form(), fitted.rounds));
+        Ok(Learnt { rank, metrics, ..Learnt::new(fitted, alpha, tried) })
+    }
+
     fn average(&self, kernel: Kernel, x: ArrayView2<f64>, y: &Target, fit: &FitContext<'_>) -> Result<Learnt> {
         let bandwidth = self.bandwidth.flatten().map_or(Bandwidth::LeaveOneOut, Bandwidth::Fixed);
         let average = NadarayaWatson { kernel, bandwidth }.fit(x, y, fit)?;
@@ -410,21 +396,10 @@ impl Learning {
             residual: None,
             rank: None,
             search: None,
+            metrics: None,
             model: Model::Average(Box::new(average)),
         })
     }
-}
-
-/// The lengthscales of the columns, the shortest first: along that column the prediction changes the fastest.
-pub fn lengthscale_table(lengthscales: &[f64], columns: &[String]) -> String {
-    const MOST: usize = 20;
-    let mut order: Vec<usize> = (0..lengthscales.len().min(columns.len())).collect();
-    order.sort_by(|a, b| lengthscales[*a].total_cmp(&lengthscales[*b]));
-    let row = |i: &usize| vec![columns[*i].clone(), text::number(lengthscales[*i], 4)];
-    let rows: Vec<Vec<String>> = order.iter().take(MOST).map(row).collect();
-    let more = order.len() - rows.len();
-    let table = text::table(&["column", "lengthscale"], &rows);
-    if more > 0 { format!("{table}{more} more are longer\n") } else { table }
 }
 
 /// The parts of a list between commas that are in no bracket and no quotes.

@@ -2,12 +2,14 @@
 
 mod args;
 mod certificate;
+mod columns;
 mod commands;
 mod context;
 mod examples;
 mod files;
 mod input;
 mod learning;
+mod learnt;
 mod methods;
 mod network;
 mod output;

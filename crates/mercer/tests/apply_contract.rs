@@ -7,8 +7,8 @@ use common::*;
 use mercer::apply::{
     Affinity, Alpha, ClassReport, ClassWeights, DiffusionMaps, FeatureLogistic, FeatureMap, FeatureProcess,
     FeatureRidge, Fit, Fitted, FittedFeatureRidge, FittedKernelPca, FittedRidge, GaussianProcess,
-    GaussianProcessClassifier, KernelPca, LaplacianEigenmaps, Logistic, NadarayaWatson, Predict, ProcessFeatures,
-    Ridge, RidgeSolver, Saved, SpectralRidge, Transform,
+    GaussianProcessClassifier, KernelPca, LaplacianEigenmaps, Logistic, MetricForm, NadarayaWatson, Predict,
+    ProcessFeatures, RecursiveFeatureMachine, Ridge, RidgeSolver, Saved, SpectralRidge, Transform,
 };
 use mercer::data::{Missing, ReadOptions, Scaler, Scaling, Schema, Table, Target};
 use mercer::kernel::Expression;
@@ -123,6 +123,14 @@ fn cases() -> Vec<Case> {
         predicts("logistic on features", |x| {
             let alpha = Alpha::Fixed(0.1);
             Ok(FeatureLogistic { alpha, ..FeatureLogistic::new(nystrom(x.nrows())) })
+        }),
+        predicts("recursive feature machine", |_| {
+            let (metric, rounds) = (Some(MetricForm::Full), Some(2));
+            Ok(RecursiveFeatureMachine {
+                metric,
+                rounds,
+                ..RecursiveFeatureMachine::new(Expression::parse("rbf(1.2)")?)
+            })
         }),
         predicts("spectral ridge", |x| {
             let operator = FitContext::default().kernel_operator(&rbf(), x)?;

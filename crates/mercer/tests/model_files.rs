@@ -7,7 +7,8 @@ mod registry;
 use common::*;
 use mercer::apply::{
     Affinity, DiffusionMaps, FeatureLogistic, FeatureMap, FeatureRidge, Fit, Fitted, FittedEigenmaps, FittedRidge,
-    KernelPca, LaplacianEigenmaps, Logistic, NadarayaWatson, Predict, Ridge, Saved, SpectralRidge, Transform,
+    KernelPca, LaplacianEigenmaps, Logistic, MetricForm, NadarayaWatson, Predict, RecursiveFeatureMachine, Ridge,
+    Saved, SpectralRidge, Transform,
 };
 use mercer::classifier::{Classifier, Labelled};
 use mercer::data::{Dataset, Missing, ReadOptions, Scaling, Schema, Table, Target};
@@ -203,6 +204,11 @@ fn models() -> Vec<Model> {
     let logistic = FeatureLogistic::new(nystrom_map.clone());
     let random_map = FeatureMap::Random { kernel: rbf(), features: 8, sampling };
     let laplacian = LaplacianEigenmaps { affinity: Affinity::Neighbours(8), ..Default::default() };
+    let machine = RecursiveFeatureMachine {
+        metric: Some(MetricForm::Full),
+        rounds: Some(1),
+        ..RecursiveFeatureMachine::new(kernel::Expression::parse("rbf(1)").unwrap())
+    };
     vec![
         spectrum("exact", by(&Exact, "rbf(1)")),
         spectrum_with("krylov of a table", Some(schema), three),
@@ -226,6 +232,7 @@ fn models() -> Vec<Model> {
         estimator("linear ridge", features(FeatureMap::Linear { scale: 1.0 })),
         estimator("logistic on features", logistic.fit(x.view(), &classes, &context).unwrap()),
         estimator("logistic", Logistic::default().fit(x.view(), &classes, &context).unwrap()),
+        estimator("recursive feature machine", machine.fit(x.view(), &values, &context).unwrap()),
         estimator("spectral ridge", ridge_on.fit(x.view(), &values, &context).unwrap()),
         laplace("last layer", LaplaceMethod::LastLayer, false),
         laplace("kfac", LaplaceMethod::Kfac, false),

@@ -2,9 +2,9 @@
 
 use super::predict::Predictions;
 use crate::certificate;
+use crate::columns::lengthscale_table;
 use crate::context::Context;
 use crate::examples::{Examples, Outputs, Parts};
-use crate::learning::lengthscale_table;
 use crate::methods::number;
 use crate::output::Output;
 use crate::score::{Score, score};

@@ -2,8 +2,10 @@
 
 use super::fit;
 use crate::certificate;
+use crate::columns::importance_table;
 use crate::context::Context;
 use crate::input;
+use crate::output::numbered;
 use crate::text;
 use clap::Args;
 use mercer::Result;
@@ -32,7 +34,7 @@ impl Inspect {
                 let inspected = Inspected { fitted: fit::fitted(spectrum), schema: schema.as_ref() };
                 return context.result(&inspected, || spectrum_in_words(spectrum) + &columns());
             }
-            Content::Fitted(fitted) => estimator(fitted),
+            Content::Fitted(fitted) => estimator(fitted, schema.as_ref()),
             Content::Network(network) => classifier(network),
         };
         object["schema"] = json!(schema);
@@ -55,7 +57,7 @@ fn spectrum_in_words(spectrum: &Spectrum) -> String {
     format!("{said}\nKernel: {}\nFitted with seed {}, kernel values in {precision}.\n", origin.kernel, origin.seed)
 }
 
-fn estimator(fitted: &Fitted) -> (Value, String) {
+fn estimator(fitted: &Fitted, schema: Option<&Schema>) -> (Value, String) {
     let about = |origin: &Origin, use_it: &str| {
         let data = if origin.data.is_empty() { String::new() } else { format!(" on {}", origin.data) };
         let said = certificate::origin(origin, &format!("fitted{data}"), "");
@@ -64,7 +66,11 @@ fn estimator(fitted: &Fitted) -> (Value, String) {
     match fitted {
         Fitted::Predict(fitted) => {
             let said = about(fitted.origin(), "mercer predict MODEL NEW.csv --out p.csv");
-            (json!({ "kind": "prediction", "origin": fitted.origin() }), said)
+            let mut object = json!({ "kind": "prediction", "origin": fitted.origin() });
+            let Some(importances) = fitted.importances() else { return (object, said) };
+            object["importances"] = json!(importances);
+            let names = schema.map_or_else(|| numbered("column ", importances.columns.len()), Schema::features);
+            (object, format!("{said}\n{}\n", importance_table(importances, &names)))
         }
         Fitted::Transform(fitted) => {
             let eigenvalues: Vec<String> = fitted.eigenvalues().iter().map(|v| text::number(*v, 6)).collect();

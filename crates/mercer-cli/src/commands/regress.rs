@@ -1,9 +1,11 @@
 //! `mercer regress`: numbers or classes, learnt from examples.
 
 use crate::certificate::{self, shortened};
+use crate::columns::{importance_table, lengthscale_table, metric_table};
 use crate::context::Context;
 use crate::examples::{Examples, Outputs, Parts};
-use crate::learning::{Learning, Learnt, lengthscale_table};
+use crate::learning::Learning;
+use crate::learnt::Learnt;
 use crate::methods;
 use crate::output::Output;
 use crate::precomputed::PRECOMPUTED;
@@ -145,6 +147,10 @@ impl Regress {
                 "rows": found.rows, "criterion": found.criterion, "tried": found.tried, "cut_short": found.cut_short,
             });
         }
+        if let Some((tried, form, rounds)) = &learnt.metrics {
+            object["metric"] = json!({ "form": form, "rounds": rounds, "tried": tried });
+            object["importances"] = json!(learnt.model().importances());
+        }
         for (part, score) in scores {
             object[*part] = json!(score);
         }
@@ -167,6 +173,12 @@ impl Regress {
                 if let Some(lengthscales) = found.kernel.lengthscale_of_columns() {
                     said += &format!("\n{}", lengthscale_table(lengthscales, columns));
                 }
+            }
+            if let Some((tried, form, rounds)) = &learnt.metrics {
+                said += &format!("\n{}", metric_table(tried, *form, *rounds));
+            }
+            if let Some(importances) = learnt.model().importances() {
+                said += &format!("\n{}", importance_table(importances, columns));
             }
             let (mut headings, mut rows) = (vec![], vec![]);
             for (part, score) in scores.iter().filter_map(|(part, score)| Some((part, score.as_ref()?))) {

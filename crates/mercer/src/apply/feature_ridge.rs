@@ -57,7 +57,7 @@ pub struct FittedFeatureRidge {
     /// t of `softmax(t f(x))`, for classes.
     sharpness: Option<f64>,
     /// f
-    functions: FeatureFunctions,
+    pub(super) functions: FeatureFunctions,
     /// Warnings of the fit; a file does not keep them.
     notes: Vec<String>,
 }

@@ -10,6 +10,7 @@
 //! | [`FeatureRidge`] | ridge regression and classification on few features: linear, Nyström, random; for any number of points |
 //! | [`FeatureLogistic`] | multinomial logistic regression on the same features |
 //! | [`Logistic`] | multinomial logistic regression on given columns, such as the values of eigenfunctions |
+//! | [`RecursiveFeatureMachine`] | ridge regression and classification under a metric that is learnt from its gradients |
 //! | [`GaussianProcess`] | regression with standard deviations; hyper-parameters by the marginal likelihood |
 //! | [`SpectralRidge`] | ridge regression on the eigenfunctions of a [`Spectrum`](crate::spectrum::Spectrum) |
 //! | [`filter`] | ridge regression seen as a low-pass filter; how fast a spectrum falls |
@@ -56,10 +57,13 @@ mod logistic_design;
 mod logistic_preconditioner;
 mod logistic_solver;
 mod measures;
+mod metric;
+mod metric_rounds;
 mod nadaraya_watson;
 mod pre_image;
 mod preconditioner;
 mod probabilities;
+mod recursive_feature_machine;
 mod reference;
 mod refinement;
 mod ridge;
@@ -94,10 +98,12 @@ pub use kernel_pca::{FittedKernelPca, KernelPca};
 pub use laplacian_eigenmaps::{Affinity, LaplacianEigenmaps};
 pub use logistic::{FittedLogistic, Logistic};
 pub use measures::{ClassMeasures, ClassReport};
+pub use metric::{Direction, Importances, MetricForm};
 pub use nadaraya_watson::{Averages, Bandwidth, FittedNadarayaWatson, NadarayaWatson};
 pub use preconditioner::LowRankPreconditioner;
 #[doc(hidden)]
 pub use probabilities::softmax_rows;
+pub use recursive_feature_machine::{FittedRecursiveFeatureMachine, RecursiveFeatureMachine, TriedMetric};
 pub use reference::Reference;
 pub use ridge::{FittedRidge, Ridge, RidgeSolver};
 pub use search::{FoundKernel, KernelSearch, TriedKernel};

@@ -111,7 +111,7 @@ pub struct FittedRidge {
     /// What it was fitted on.
     pub reference: Reference,
     notes: Vec<String>,
-    kernel: Kernel,
+    pub(super) kernel: Kernel,
     encoding: Encoding,
     /// t of `softmax(t f(x))`, for classes.
     sharpness: Option<f64>,

@@ -2,8 +2,8 @@
 
 use super::{
     FittedEigenmaps, FittedFeatureLogistic, FittedFeatureProcess, FittedFeatureRidge, FittedGaussianProcess,
-    FittedGaussianProcessClassifier, FittedKernelPca, FittedLogistic, FittedNadarayaWatson, FittedRidge,
-    FittedSpectralRidge,
+    FittedGaussianProcessClassifier, FittedKernelPca, FittedLogistic, FittedNadarayaWatson,
+    FittedRecursiveFeatureMachine, FittedRidge, FittedSpectralRidge, Importances,
 };
 use crate::compute::Device;
 use crate::data::{Schema, Target};
@@ -59,6 +59,12 @@ pub trait Predict {
     /// The standard deviation of the target `[m]` at new points `[m, d]`, where the estimator has one.
     fn deviations(&self, _x: ArrayView2<f64>) -> Result<Option<Array1<f64>>> {
         Ok(None)
+    }
+
+    /// How much each column changes the prediction, where the estimator knows.
+    /// Example: [`RecursiveFeatureMachine`](super::RecursiveFeatureMachine).
+    fn importances(&self) -> Option<&Importances> {
+        None
     }
 
     /// Warnings for the user.
@@ -282,6 +288,9 @@ impl Fitted {
             FittedFeatureLogistic::KIND => Fitted::Predict(Box::new(FittedFeatureLogistic::unpack(bundle, device)?)),
             FittedFeatureProcess::KIND => Fitted::Predict(Box::new(FittedFeatureProcess::unpack(bundle, device)?)),
             FittedFeatureRidge::KIND => Fitted::Predict(Box::new(FittedFeatureRidge::unpack(bundle, device)?)),
+            FittedRecursiveFeatureMachine::KIND => {
+                Fitted::Predict(Box::new(FittedRecursiveFeatureMachine::unpack(bundle, device)?))
+            }
             _ => return Err(Error::input(format!("holds a model of kind '{kind}', not a fitted estimator"))),
         })
     }

@@ -73,9 +73,9 @@ use periodic::Periodic;
 pub use tunable::Tunable;
 pub(crate) use tunable::{OpenLengthscale, power};
 
-use crate::simd::Num;
+use crate::simd::{Dual, Num};
 use crate::{Error, Registry, Result};
-use ndarray::{Array2, ArrayView1, ArrayView2};
+use ndarray::{Array1, Array2, ArrayView1, ArrayView2, Axis};
 use std::fmt;
 use std::sync::Arc;
 
@@ -402,6 +402,29 @@ impl Base {
     #[inline(never)]
     pub(crate) fn eval(&self, pair: Pair<f64>) -> f64 {
         with_formula!(self, formula => formula.eval(pair))
+    }
+
+    /// The derivative of the formula along the slopes of `pair`. Compiled once, as [`Self::eval`].
+    #[inline(never)]
+    pub(crate) fn slope(&self, pair: Pair<Dual<f64>>) -> f64 {
+        with_formula!(self, formula => formula.eval(pair)).slope
+    }
+
+    /// The factor `[d]` on each column of points of d columns, where the formula sees points of which nothing else was made, and can be
+    /// differentiated.
+    pub(crate) fn column_factors(&self, d: usize) -> Result<Array1<f64>> {
+        let multiplies = match self {
+            Base::Periodic(_) | Base::Cosine(_) | Base::ArcCosine(_) | Base::Custom(_) => false,
+            _ => self.statistic() != Statistic::Images,
+        };
+        if !multiplies {
+            return Err(Error::input(format!(
+                "the kernel {self} is not differentiated by its points; use rbf, laplacian, matern12, matern32, matern52, poly, \
+                 expdot, ntk or nngp of vectors"
+            )));
+        }
+        let ones = Array2::ones((1, d));
+        Ok(self.lift(ones.view()).unwrap_or(ones).remove_axis(Axis(0)))
     }
 
     /// What the formula needs of two points.

@@ -42,6 +42,12 @@ pub trait Features: Send + Sync {
         0
     }
 
+    /// κ and the centres z `[p, d]`, where `φ_m(x) = κ(x, z_m)`.
+    #[doc(hidden)]
+    fn centres(&self) -> Option<(&Kernel, ArrayView2<'_, f64>)> {
+        None
+    }
+
     /// Puts what loading needs into `bundle`, and returns the name of the kind.
     fn save<'a>(&'a self, bundle: &mut Bundle<'a>) -> &'static str;
 }
@@ -101,6 +107,10 @@ impl Features for KernelFeatures {
 
     fn multiply_adds(&self) -> usize {
         self.centres.len()
+    }
+
+    fn centres(&self) -> Option<(&Kernel, ArrayView2<'_, f64>)> {
+        Some((&self.kernel, self.centres.view()))
     }
 
     fn save<'a>(&'a self, bundle: &mut Bundle<'a>) -> &'static str {

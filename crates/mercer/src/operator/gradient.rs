@@ -124,7 +124,7 @@ fn lengthscales(base: &Base, x: ArrayView2<f64>, g: ArrayView2<f64>, each: bool)
 }
 
 /// `‖a_i − b_j‖²` `[m, n]` of points `[m, p]` and `[n, p]` with these squared norms.
-fn squared_distances(a: ArrayView2<f64>, b: ArrayView2<f64>, aa: &[f64], bb: &[f64]) -> Array2<f64> {
+pub(super) fn squared_distances(a: ArrayView2<f64>, b: ArrayView2<f64>, aa: &[f64], bb: &[f64]) -> Array2<f64> {
     let mut out = matmul(a, b.t());
     for (mut row, aa) in out.rows_mut().into_iter().zip(aa) {
         row.iter_mut().zip(bb).for_each(|(dot, bb)| *dot = (aa + bb - 2.0 * *dot).max(0.0));
@@ -133,14 +133,14 @@ fn squared_distances(a: ArrayView2<f64>, b: ArrayView2<f64>, aa: &[f64], bb: &[f
 }
 
 /// `‖a_i − b_j‖₁` `[m, n]` of points `[m, p]` and `[n, p]`.
-fn l1_distances(a: ArrayView2<f64>, b: ArrayView2<f64>) -> Array2<f64> {
+pub(super) fn l1_distances(a: ArrayView2<f64>, b: ArrayView2<f64>) -> Array2<f64> {
     let distance = |(i, j)| a.row(i).iter().zip(b.row(j)).map(|(a, b)| f64::abs(a - b)).sum();
     Array2::from_shape_fn((a.nrows(), b.nrows()), distance)
 }
 
 /// Multiplies the weights `w` `[m, n]` by `∂κ/∂s` at the statistics `s` `[m, n]`; by 0 where points coincide, since there every
 /// lengthscale leaves κ as it is.
-fn slopes(base: &Base, s: &mut Array2<f64>, w: &mut Array2<f64>) {
+pub(super) fn slopes(base: &Base, s: &mut Array2<f64>, w: &mut Array2<f64>) {
     let (s, w) = (s.as_slice_mut().expect("in memory order"), w.as_slice_mut().expect("in memory order"));
     with_formula!(base, formula => slopes_of(formula, s, w));
 }

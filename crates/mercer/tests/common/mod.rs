@@ -7,7 +7,7 @@ pub use mercer::kernel::Kernel;
 pub use mercer::operator::{KernelOperator, Operator, Precision, gram, gram_cross};
 pub use mercer::rng::Rng;
 pub use mercer::spectrum::{Exact, Krylov, Method, Problem, Spectrum, Standing};
-pub use ndarray::{Array1, Array2, Array3, ArrayBase, ArrayView2, Axis, Data, Ix2, s};
+pub use ndarray::{Array1, Array2, Array3, ArrayBase, ArrayView1, ArrayView2, Axis, Data, Ix2, s};
 use std::path::PathBuf;
 
 /// Standard normal numbers `[n, d]`.

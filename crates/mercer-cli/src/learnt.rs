@@ -1,0 +1,69 @@
+//! What `mercer regress` fitted.
+
+use mercer::Result;
+use mercer::apply::{FittedNadarayaWatson, FoundKernel, MetricForm, SavedPredict, Tried, TriedMetric};
+use mercer::spectrum::Origin;
+use ndarray::{Array2, ArrayView2};
+
+/// A fitted model, and how it was chosen.
+pub struct Learnt {
+    pub model: Model,
+    /// Why the method was chosen, where it was not given.
+    pub why: Option<String>,
+    pub tried: Vec<Tried>,
+    /// The error of what was tried, in words.
+    pub measure: &'static str,
+    /// The number that was given or chosen.
+    pub parameter: (&'static str, f64),
+    pub iterations: Option<usize>,
+    pub residual: Option<f64>,
+    /// Landmarks, features or eigenfunctions.
+    pub rank: Option<usize>,
+    /// The search for the kernel, where there was one.
+    pub search: Option<FoundKernel>,
+    /// The metrics that a recursive feature machine tried, and how often its own was replaced.
+    pub metrics: Option<(Vec<TriedMetric>, MetricForm, usize)>,
+}
+
+/// A fitted estimator; averages also tell which points no example reaches.
+pub enum Model {
+    Average(Box<FittedNadarayaWatson>),
+    Other(Box<dyn SavedPredict>),
+}
+
+impl Learnt {
+    /// What predicts, and can be saved.
+    pub fn model(&self) -> &dyn SavedPredict {
+        match &self.model {
+            Model::Average(model) => model.as_ref(),
+            Model::Other(model) => model.as_ref(),
+        }
+    }
+
+    pub fn origin(&self) -> &Origin {
+        self.model().origin()
+    }
+
+    /// Scores at points `[m, d]`, and the rows that no example reaches.
+    pub fn scores(&self, x: ArrayView2<f64>) -> Result<(Array2<f64>, Vec<usize>)> {
+        match &self.model {
+            Model::Average(model) => model.averages(x).map(|averages| (averages.scores, averages.unreached)),
+            Model::Other(model) => Ok((model.scores(x)?, vec![])),
+        }
+    }
+
+    pub fn new(model: impl SavedPredict + 'static, alpha: f64, tried: Vec<Tried>) -> Learnt {
+        Learnt {
+            model: Model::Other(Box::new(model)),
+            why: None,
+            tried,
+            measure: "mean squared error",
+            parameter: ("alpha", alpha),
+            iterations: None,
+            residual: None,
+            rank: None,
+            search: None,
+            metrics: None,
+        }
+    }
+}
