@@ -71,7 +71,7 @@ fn no_rounds_are_ridge_regression() {
         let ridge = Ridge { centred: true, ..Ridge::new(kernel) }.fit(x.view(), &y, &FitContext::default()).unwrap();
         assert_eq!(fitted.scores(new.view()).unwrap(), ridge.scores(new.view()).unwrap(), "{kernel_text}");
         assert_eq!((fitted.alpha(), fitted.tried()), (ridge.alpha, &ridge.tried[..]));
-        assert_eq!(fitted.metric(), Array2::eye(4));
+        assert_eq!(fitted.metric(), Array2::<f64>::eye(4));
     }
 }
 
@@ -166,7 +166,7 @@ fn what_cannot_be_learnt_is_named() {
     // A target that does not change has no gradient: the metric stays as it is.
     let constant = Target::Values(vec![3.0; 30]);
     let fitted = fixed("rbf(1)", MetricForm::Full, 2).fit(x.view(), &constant, &context).unwrap();
-    assert_eq!(fitted.metric(), Array2::eye(3));
+    assert_eq!(fitted.metric(), Array2::<f64>::eye(3));
     assert!((fitted.scores(x.view()).unwrap() - 3.0).iter().all(|v| v.abs() < 1e-9));
 }
 

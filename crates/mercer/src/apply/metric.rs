@@ -117,7 +117,8 @@ impl Importances {
     pub(super) fn new(g: ArrayView2<f64>, halves: Option<[Array2<f64>; 2]>, device: Device) -> Result<Importances> {
         let (shares, u) = (shares(g), leading(g, device)?);
         let trace = g.diag().sum().max(f64::MIN_POSITIVE);
-        let of_halves = halves.as_ref().map(|[a, b]| Ok([leading(a.view(), device)?, leading(b.view(), device)?]));
+        let of_halves =
+            halves.as_ref().map(|[a, b]| -> Result<_> { Ok([leading(a.view(), device)?, leading(b.view(), device)?]) });
         let of_halves: Option<[Vec<(f64, Array1<f64>)>; 2]> = of_halves.transpose()?;
         let direction = |(j, (λ, u)): (usize, (f64, Array1<f64>))| {
             let cosine = |half: &Vec<(f64, Array1<f64>)>| u.dot(&half[j].1).abs();

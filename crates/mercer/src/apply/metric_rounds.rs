@@ -262,7 +262,7 @@ impl Work<'_> {
             fit(&Work { machine: &machine, x: x.view(), y: &y, context: &context })
         };
         // Every form starts from the same fit.
-        let plain = staged(1, &Work::first)?;
+        let plain = staged(1, &|work| work.first())?;
         let mut tried = vec![TriedMetric { form: forms[0], rounds: 0, error: error(&plain)? }];
         let _keeps = self.context.keeps_best();
         for (f, &form) in forms.iter().enumerate() {
