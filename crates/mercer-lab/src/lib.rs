@@ -1,9 +1,9 @@
 //! Experiments, one per file. Each computes numbers and shows them: a figure, a report with a verdict in words, JSON and text.
 
-/// Defines `Config`, the settings of an experiment: each with its value in the whole experiment and, where it differs, in a
-/// quick one of a few seconds.
+/// Defines `Config`, the settings of an experiment: each with its value in the whole experiment and, where they differ, in a
+/// quick one of a few seconds and in one of the published size.
 macro_rules! config {
-    ($($(#[$doc:meta])* $name:ident: $type:ty = $full:expr $(; quick $quick:expr)?,)*) => {
+    ($($(#[$doc:meta])* $name:ident: $type:ty = $full:expr $(; quick $quick:expr)? $(; published $published:expr)?,)*) => {
         #[derive(Clone, serde::Serialize)]
         struct Config {
             $($(#[$doc])* $name: $type,)*
@@ -11,9 +11,13 @@ macro_rules! config {
         }
 
         impl Config {
-            fn new(quick: bool, seed: u64) -> Config {
+            fn new(size: impl Into<$crate::Size>, seed: u64) -> Config {
                 let full = Config { $($name: $full,)* seed };
-                if quick { Config { $($($name: $quick,)?)* ..full } } else { full }
+                match size.into() {
+                    $crate::Size::Whole => full,
+                    $crate::Size::Quick => Config { $($($name: $quick,)?)* ..full },
+                    $crate::Size::Published => Config { $($($name: $published,)?)* ..full },
+                }
             }
         }
     };
@@ -24,6 +28,7 @@ mod classic_kernels;
 mod cnn_gp;
 mod eigenvalue_decay;
 mod gp_uci;
+mod gradient_flow;
 mod graph_laplacian;
 mod hydrogen;
 mod inference_cost;
@@ -34,6 +39,8 @@ mod neural_methods;
 mod neural_operators;
 mod oscillator;
 mod population;
+mod statistics;
+mod wide;
 
 use mercer::spectrum::neural::{Kind, Neural};
 use mercer::{FitContext, Result};
@@ -49,8 +56,34 @@ pub struct Experiment {
     pub name: &'static str,
     /// What it shows, in one line.
     pub help: &'static str,
+    /// How long it takes on two cores, in words; empty where that was not measured.
+    pub time: &'static str,
     /// Runs it; the seed is that of the context.
     pub run: fn(&Options, &FitContext<'_>) -> Result<Shown>,
+}
+
+/// How large an experiment is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Size {
+    /// Seconds to a few minutes on two cores.
+    Whole,
+    /// A few seconds.
+    Quick,
+    /// As it was published.
+    Published,
+}
+
+/// From whether the run is a quick one.
+impl From<bool> for Size {
+    fn from(quick: bool) -> Size {
+        if quick { Size::Quick } else { Size::Whole }
+    }
+}
+
+impl From<&Options> for Size {
+    fn from(options: &Options) -> Size {
+        if options.published { Size::Published } else { options.quick.into() }
+    }
 }
 
 /// Options of an experiment; those that are not given have the experiment's own values.
@@ -58,6 +91,8 @@ pub struct Experiment {
 pub struct Options {
     /// A smaller run, in seconds rather than minutes.
     pub quick: bool,
+    /// The size of the published experiment, which may need a GPU.
+    pub published: bool,
     /// File of the trained network.
     pub net: Option<PathBuf>,
     /// Number of training images whose kernel is fitted.
@@ -82,11 +117,12 @@ pub struct Shown {
     pub text: String,
 }
 
-/// Defines the list of experiments: the module, the name and the help of each.
+/// Defines the list of experiments: the module, the name, perhaps the time, and the help of each.
 macro_rules! experiments {
-    ($($module:ident $name:literal: $help:literal,)*) => {
+    ($($module:ident $name:literal $(($time:literal))?: $help:literal,)*) => {
         /// All experiments.
-        pub const EXPERIMENTS: &[Experiment] = &[$(Experiment { name: $name, help: $help, run: $module::reproduce }),*];
+        pub const EXPERIMENTS: &[Experiment] =
+            &[$(Experiment { name: $name, help: $help, time: concat!($($time)?), run: $module::reproduce }),*];
     };
 }
 
@@ -111,6 +147,8 @@ experiments! {
         "the Gaussian process of a network in the plane: its first functions by NeuralEF and exactly",
     cnn_gp "cnn-gp":
         "the Gaussian process of a convolutional network on MNIST: digits classified by its first ten functions",
+    gradient_flow "gradient-flow":
+        "each eigendirection of the NTK decays at its own rate; early stopping as a low-pass filter",
     network_ntk "ntk":
         "the empirical NTK of a network on airplanes and automobiles: by NeuralEF, by random features, and exactly",
 }
@@ -143,6 +181,11 @@ fn table<'a, T: 'a>(items: impl IntoIterator<Item = &'a T>, columns: &[Column<T>
 /// A report that begins with the verdict and with what was run.
 fn report(title: &str, verdict: &str, setting: &str) -> Report {
     Report::new(title).lead(&sentence(verdict)).section("What was run").text(setting)
+}
+
+/// The section with what theory expects and what was observed.
+fn compared(report: Report, expectation: &str, observation: &str) -> Report {
+    report.section("Expectation and observation").text(&format!("Expected: {expectation} Observed: {observation}"))
 }
 
 /// Points in the coordinates of two functions of `values` `[n, k]`, coloured by class.
