@@ -6,7 +6,7 @@ use crate::precomputed;
 use clap::{Args, ValueEnum};
 use mercer::apply::{
     Alpha, Bandwidth, ClassWeights, Criterion, FeatureLogistic, FeatureMap, FeatureRidge, Fit, KernelSearch, Learner,
-    MetricForm, NadarayaWatson, RecursiveFeatureMachine, Ridge, RidgeSolver, SpectralRidge,
+    MetricForm, NadarayaWatson, NtkEnsemble, RecursiveFeatureMachine, Ridge, RidgeSolver, SpectralRidge,
 };
 use mercer::data::{Dataset, Target};
 use mercer::kernel::{Expression, Kernel, Kind, catalogue};
@@ -74,6 +74,10 @@ pub struct Learning {
     /// nadaraya-watson: factor on the kernel's width, or auto for the least left-out error [default: auto]
     #[arg(long, value_name = "NUMBER", value_parser = auto_or_positive, allow_negative_numbers = true)]
     bandwidth: Option<Choice>,
+
+    /// ntk-ensemble: how long the networks are trained; a rate of learning times a number of steps [default: inf]
+    #[arg(long, value_name = "NUMBER", value_parser = time, allow_negative_numbers = true)]
+    time: Option<f64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -95,6 +99,8 @@ enum Way {
     NadarayaWatson,
     /// Recursive feature machine: ridge regression under a metric that is learnt from the gradients of its predictions
     Rfm,
+    /// All infinitely wide networks of the kernel ntk(…), trained for a time: their mean and deviations, for numbers
+    NtkEnsemble,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -104,6 +110,12 @@ enum Form {
     /// A weight for each direction
     Full,
 }
+
+/// The kernel where none is given.
+const KERNEL: &str = "rbf(lengthscale=median)";
+
+/// The kernel of an ensemble of networks where none is given.
+const ENSEMBLE_KERNEL: &str = "ntk(depth=3)";
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum By {
@@ -144,6 +156,13 @@ fn auto_or_positive(word: &str) -> Result<Choice, String> {
     if word == "auto" { Ok(None) } else { number(word, |v| v > 0.0, "it must be a number above 0, or auto").map(Some) }
 }
 
+fn time(word: &str) -> Result<f64, String> {
+    match word {
+        "inf" | "infinity" => Ok(f64::INFINITY),
+        word => number(word, |v| v >= 0.0, "it must be a number of at least 0, or inf"),
+    }
+}
+
 /// Reads `balanced`, or `name=number` for some classes.
 fn class_weights(text: &str) -> Result<ClassWeights, String> {
     if text == "balanced" {
@@ -163,8 +182,9 @@ fn class_weights(text: &str) -> Result<ClassWeights, String> {
 impl Learning {
     /// What can be refused before any work.
     pub fn check(&self) -> Result<()> {
-        use Way::{Auto, Linear, NadarayaWatson, Nystrom, RandomFeatures, Rfm, Ridge, Spectrum};
-        let rules: [(&str, bool, &[Way]); 9] = [
+        use Way::{Auto, Linear, NadarayaWatson, NtkEnsemble, Nystrom, RandomFeatures, Rfm, Ridge, Spectrum};
+        let rules: [(&str, bool, &[Way]); 10] = [
+            ("time", self.time.is_some(), &[NtkEnsemble]),
             ("loss logistic", self.is_logistic(), &[Auto, Nystrom, RandomFeatures, Spectrum, Linear]),
             ("bandwidth", self.bandwidth.is_some(), &[NadarayaWatson]),
             ("alpha", self.alpha.is_some(), &[Auto, Ridge, Nystrom, RandomFeatures, Spectrum, Linear, Rfm]),
@@ -204,10 +224,11 @@ impl Learning {
         self.loss == Loss::Logistic
     }
 
-    /// The kernels to choose among: those of --search, else `kernel`.
-    pub fn candidates(&self, kernel: &str) -> Result<Vec<Expression>> {
+    /// The kernels to choose among: those of --search, else `kernel` or that which the method has by itself.
+    pub fn candidates(&self, kernel: Option<&str>) -> Result<Vec<Expression>> {
+        let own = if self.method == Way::NtkEnsemble { ENSEMBLE_KERNEL } else { KERNEL };
         let candidates: Vec<Expression> = match &self.search {
-            None => vec![Expression::parse(kernel)?],
+            None => vec![Expression::parse(kernel.unwrap_or(own))?],
             Some(list) => split(list).iter().map(|text| Expression::parse(&automatic(text))).collect::<Result<_>>()?,
         };
         fail_if!(
@@ -276,6 +297,11 @@ impl Learning {
             Way::Auto => self.by_choice(kernel, x, y, fit),
             Way::Rfm => unreachable!("it takes an expression"),
             Way::NadarayaWatson => self.average(kernel, x, y, fit),
+            Way::NtkEnsemble => {
+                let time = self.time.unwrap_or(f64::INFINITY);
+                let fitted = NtkEnsemble { kernel, time }.fit(x, y, fit)?;
+                Ok(Learnt { parameter: ("time", time), ..Learnt::new(fitted, 0.0, vec![]) })
+            }
             Way::Ridge => self.ridge(kernel, x, y, fit),
             Way::Spectrum => self.spectral(kernel, x, y, fit),
             Way::Linear => match FeatureMap::of_kernel(&kernel, x.dim(), rank, fit) {

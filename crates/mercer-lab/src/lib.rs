@@ -41,6 +41,7 @@ mod oscillator;
 mod population;
 mod statistics;
 mod wide;
+mod wide_ensemble;
 
 use mercer::spectrum::neural::{Kind, Neural};
 use mercer::{FitContext, Result};
@@ -149,6 +150,8 @@ experiments! {
         "the Gaussian process of a convolutional network on MNIST: digits classified by its first ten functions",
     gradient_flow "gradient-flow":
         "each eigendirection of the NTK decays at its own rate; early stopping as a low-pass filter",
+    wide_ensemble "wide-ensemble":
+        "ensembles of wide networks, trained for a time t, beside their Gaussian process in closed form",
     network_ntk "ntk":
         "the empirical NTK of a network on airplanes and automobiles: by NeuralEF, by random features, and exactly",
 }

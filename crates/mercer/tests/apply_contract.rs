@@ -7,8 +7,8 @@ use common::*;
 use mercer::apply::{
     Affinity, Alpha, ClassReport, ClassWeights, DiffusionMaps, FeatureLogistic, FeatureMap, FeatureProcess,
     FeatureRidge, Fit, Fitted, FittedFeatureRidge, FittedKernelPca, FittedRidge, GaussianProcess,
-    GaussianProcessClassifier, KernelPca, LaplacianEigenmaps, Logistic, MetricForm, NadarayaWatson, Predict,
-    ProcessFeatures, RecursiveFeatureMachine, Ridge, RidgeSolver, Saved, SpectralRidge, Transform,
+    GaussianProcessClassifier, KernelPca, LaplacianEigenmaps, Logistic, MetricForm, NadarayaWatson, NtkEnsemble,
+    Predict, ProcessFeatures, RecursiveFeatureMachine, Ridge, RidgeSolver, Saved, SpectralRidge, Transform,
 };
 use mercer::data::{Missing, ReadOptions, Scaler, Scaling, Schema, Table, Target};
 use mercer::kernel::Expression;
@@ -81,7 +81,7 @@ where
         name,
         estimator,
         numbers: !name.contains("logistic") && !name.contains("classifier"),
-        classes: !name.contains("process") || name.contains("classifier"),
+        classes: !(name.contains("process") || name.contains("ensemble")) || name.contains("classifier"),
         coordinates: false,
     }
 }
@@ -119,6 +119,9 @@ fn cases() -> Vec<Case> {
         predicts("gaussian process classifier", |_| Ok(GaussianProcessClassifier::new(Expression::parse("rbf(1.2)")?))),
         predicts("gaussian process on features", |x| {
             Ok(FeatureProcess::new(Expression::parse("rbf(1.2)")?, ProcessFeatures::Landmarks(x.nrows())))
+        }),
+        predicts("ntk ensemble", |_| {
+            Ok(NtkEnsemble { kernel: kernel("ntk(depth=2, act=erf, b_var=0.5)"), time: 100.0 })
         }),
         predicts("logistic on features", |x| {
             let alpha = Alpha::Fixed(0.1);

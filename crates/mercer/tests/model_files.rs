@@ -7,8 +7,8 @@ mod registry;
 use common::*;
 use mercer::apply::{
     Affinity, DiffusionMaps, FeatureLogistic, FeatureMap, FeatureRidge, Fit, Fitted, FittedEigenmaps, FittedRidge,
-    KernelPca, LaplacianEigenmaps, Logistic, MetricForm, NadarayaWatson, Predict, RecursiveFeatureMachine, Ridge,
-    Saved, SpectralRidge, Transform,
+    KernelPca, LaplacianEigenmaps, Logistic, MetricForm, NadarayaWatson, NtkEnsemble, Predict, RecursiveFeatureMachine,
+    Ridge, Saved, SpectralRidge, Transform,
 };
 use mercer::classifier::{Classifier, Labelled};
 use mercer::data::{Dataset, Missing, ReadOptions, Scaling, Schema, Table, Target};
@@ -203,6 +203,7 @@ fn models() -> Vec<Model> {
     let nystrom_map = FeatureMap::Nystrom { kernel: rbf(), landmarks: 8, choice: Landmarks::Uniform };
     let logistic = FeatureLogistic::new(nystrom_map.clone());
     let random_map = FeatureMap::Random { kernel: rbf(), features: 8, sampling };
+    let ensemble = NtkEnsemble { kernel: kernel("ntk(depth=1, act=erf)"), time: 50.0 };
     let laplacian = LaplacianEigenmaps { affinity: Affinity::Neighbours(8), ..Default::default() };
     let machine = RecursiveFeatureMachine {
         metric: Some(MetricForm::Full),
@@ -225,6 +226,7 @@ fn models() -> Vec<Model> {
         estimator("laplacian", laplacian.fit(x.view(), &(), &context).unwrap()),
         estimator("diffusion", DiffusionMaps::new(rbf()).fit(x.view(), &(), &context).unwrap()),
         estimator("nadaraya-watson", NadarayaWatson::new(rbf()).fit(x.view(), &values, &context).unwrap()),
+        estimator("ntk ensemble", ensemble.fit(x.view(), &values, &context).unwrap()),
         estimator("ridge", Ridge::new(rbf()).fit(x.view(), &values, &context).unwrap()),
         estimator("ridge of classes", Ridge::new(rbf()).fit(x.view(), &classes, &context).unwrap()),
         estimator("nystrom ridge", features(nystrom_map)),

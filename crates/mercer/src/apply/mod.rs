@@ -12,6 +12,7 @@
 //! | [`Logistic`] | multinomial logistic regression on given columns, such as the values of eigenfunctions |
 //! | [`RecursiveFeatureMachine`] | ridge regression and classification under a metric that is learnt from its gradients |
 //! | [`GaussianProcess`] | regression with standard deviations; hyper-parameters by the marginal likelihood |
+//! | [`NtkEnsemble`] | the mean and the spread of infinitely wide networks, trained for a time |
 //! | [`SpectralRidge`] | ridge regression on the eigenfunctions of a [`Spectrum`](crate::spectrum::Spectrum) |
 //! | [`filter`] | ridge regression seen as a low-pass filter; how fast a spectrum falls |
 //!
@@ -60,6 +61,7 @@ mod measures;
 mod metric;
 mod metric_rounds;
 mod nadaraya_watson;
+mod ntk_ensemble;
 mod pre_image;
 mod preconditioner;
 mod probabilities;
@@ -100,6 +102,7 @@ pub use logistic::{FittedLogistic, Logistic};
 pub use measures::{ClassMeasures, ClassReport};
 pub use metric::{Direction, Importances, MetricForm};
 pub use nadaraya_watson::{Averages, Bandwidth, FittedNadarayaWatson, NadarayaWatson};
+pub use ntk_ensemble::{FittedNtkEnsemble, NtkEnsemble};
 pub use preconditioner::LowRankPreconditioner;
 #[doc(hidden)]
 pub use probabilities::softmax_rows;

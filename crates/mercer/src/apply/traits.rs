@@ -2,7 +2,7 @@
 
 use super::{
     FittedEigenmaps, FittedFeatureLogistic, FittedFeatureProcess, FittedFeatureRidge, FittedGaussianProcess,
-    FittedGaussianProcessClassifier, FittedKernelPca, FittedLogistic, FittedNadarayaWatson,
+    FittedGaussianProcessClassifier, FittedKernelPca, FittedLogistic, FittedNadarayaWatson, FittedNtkEnsemble,
     FittedRecursiveFeatureMachine, FittedRidge, FittedSpectralRidge, Importances,
 };
 use crate::compute::Device;
@@ -278,6 +278,7 @@ impl Fitted {
             FittedKernelPca::KIND => Fitted::Transform(Box::new(FittedKernelPca::unpack(bundle, device)?)),
             FittedEigenmaps::KIND => Fitted::Transform(Box::new(FittedEigenmaps::unpack(bundle, device)?)),
             FittedNadarayaWatson::KIND => Fitted::Predict(Box::new(FittedNadarayaWatson::unpack(bundle, device)?)),
+            FittedNtkEnsemble::KIND => Fitted::Predict(Box::new(FittedNtkEnsemble::unpack(bundle, device)?)),
             FittedRidge::KIND => Fitted::Predict(Box::new(FittedRidge::unpack(bundle, device)?)),
             FittedLogistic::KIND => Fitted::Predict(Box::new(FittedLogistic::unpack(bundle, device)?)),
             FittedSpectralRidge::KIND => Fitted::Predict(Box::new(FittedSpectralRidge::unpack(bundle, device)?)),
