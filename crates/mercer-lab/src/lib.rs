@@ -37,6 +37,7 @@ mod network_ntk;
 mod neural_methods;
 #[cfg(test)]
 mod neural_operators;
+mod ntk_width;
 mod oscillator;
 mod population;
 mod statistics;
@@ -152,6 +153,8 @@ experiments! {
         "each eigendirection of the NTK decays at its own rate; early stopping as a low-pass filter",
     wide_ensemble "wide-ensemble":
         "ensembles of wide networks, trained for a time t, beside their Gaussian process in closed form",
+    ntk_width "ntk-width":
+        "the NTK of networks of growing width, at the start and after training, on the circle",
     network_ntk "ntk":
         "the empirical NTK of a network on airplanes and automobiles: by NeuralEF, by random features, and exactly",
 }
