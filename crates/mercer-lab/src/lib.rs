@@ -23,6 +23,7 @@ macro_rules! config {
     };
 }
 
+mod bnn_to_gp;
 mod bound_states;
 mod classic_kernels;
 mod cnn_gp;
@@ -155,6 +156,8 @@ experiments! {
         "ensembles of wide networks, trained for a time t, beside their Gaussian process in closed form",
     ntk_width "ntk-width":
         "the NTK of networks of growing width, at the start and after training, on the circle",
+    bnn_to_gp "bnn-to-gp":
+        "the prior of finite Bayesian networks tends to a Gaussian process: discrepancy and likelihood by width",
     network_ntk "ntk":
         "the empirical NTK of a network on airplanes and automobiles: by NeuralEF, by random features, and exactly",
 }
