@@ -33,6 +33,7 @@ mod gradient_flow;
 mod graph_laplacian;
 mod hydrogen;
 mod inference_cost;
+mod lazy;
 mod mlp_gp;
 mod network_ntk;
 mod neural_methods;
@@ -158,6 +159,8 @@ experiments! {
         "the NTK of networks of growing width, at the start and after training, on the circle",
     bnn_to_gp "bnn-to-gp":
         "the prior of finite Bayesian networks tends to a Gaussian process: discrepancy and likelihood by width",
+    lazy "lazy":
+        "how far training is from that of the linearised network, by width and by the scale of the output",
     network_ntk "ntk":
         "the empirical NTK of a network on airplanes and automobiles: by NeuralEF, by random features, and exactly",
 }
