@@ -25,15 +25,19 @@ macro_rules! config {
 
 mod bnn_to_gp;
 mod bound_states;
+mod chosen_ridge;
 mod classic_kernels;
 mod cnn_gp;
 mod eigenvalue_decay;
+mod feature_learning;
 mod gp_uci;
 mod gradient_flow;
 mod graph_laplacian;
+mod heaviside;
 mod hydrogen;
 mod inference_cost;
 mod lazy;
+mod low_dimensional_support;
 mod mlp_gp;
 mod network_ntk;
 mod neural_methods;
@@ -161,6 +165,12 @@ experiments! {
         "the prior of finite Bayesian networks tends to a Gaussian process: discrepancy and likelihood by width",
     lazy "lazy":
         "how far training is from that of the linearised network, by width and by the scale of the output",
+    feature_learning "feature-learning":
+        "functions of few hidden directions: how many examples kernels and a two-step network need",
+    heaviside "heaviside":
+        "a jump in noise: networks adapt to it, kernel ridge regression cannot",
+    low_dimensional_support "low-dimensional-support":
+        "data on a sheet in a space of many dimensions: kernels and networks both adapt",
     network_ntk "ntk":
         "the empirical NTK of a network on airplanes and automobiles: by NeuralEF, by random features, and exactly",
 }
