@@ -7,7 +7,8 @@ use crate::ways::{By, Form, Loss, Solver, Way, name};
 use clap::Args;
 use mercer::apply::{
     Alpha, Bandwidth, ClassWeights, Criterion, EpochSolver, Falkon, FeatureLogistic, FeatureMap, FeatureRidge, Fit,
-    KernelSearch, Learner, MetricForm, NadarayaWatson, RecursiveFeatureMachine, Ridge, RidgeSolver, SpectralRidge,
+    KernelSearch, Learner, MetricForm, NadarayaWatson, NtkEnsemble, RecursiveFeatureMachine, Ridge, RidgeSolver,
+    SpectralRidge,
 };
 use mercer::data::{Dataset, Target};
 use mercer::kernel::{Expression, Kernel, Kind, catalogue};
@@ -79,7 +80,17 @@ pub struct Learning {
     /// nadaraya-watson: factor on the kernel's width, or auto for the least left-out error [default: auto]
     #[arg(long, value_name = "NUMBER", value_parser = auto_or_positive, allow_negative_numbers = true)]
     bandwidth: Option<Choice>,
+
+    /// ntk-ensemble: how long the networks are trained; a rate of learning times a number of steps [default: inf]
+    #[arg(long, value_name = "NUMBER", value_parser = time, allow_negative_numbers = true)]
+    time: Option<f64>,
 }
+
+/// The kernel where none is given.
+const KERNEL: &str = "rbf(lengthscale=median)";
+
+/// The kernel of an ensemble of networks where none is given.
+const ENSEMBLE_KERNEL: &str = "ntk(depth=3)";
 
 /// A number, or `None` for whatever leaves the least error.
 type Choice = Option<f64>;
@@ -94,6 +105,13 @@ fn auto_or_ridge(word: &str) -> Result<Choice, String> {
 
 fn auto_or_positive(word: &str) -> Result<Choice, String> {
     if word == "auto" { Ok(None) } else { number(word, |v| v > 0.0, "it must be a number above 0, or auto").map(Some) }
+}
+
+fn time(word: &str) -> Result<f64, String> {
+    match word {
+        "inf" | "infinity" => Ok(f64::INFINITY),
+        word => number(word, |v| v >= 0.0, "it must be a number of at least 0, or inf"),
+    }
 }
 
 /// Reads `balanced`, or `name=number` for some classes.
@@ -116,12 +134,13 @@ impl Learning {
     /// What can be refused before any work.
     pub fn check(&self) -> Result<()> {
         use Way::{
-            Askotch, Auto, Eigenpro, Falkon, Linear, NadarayaWatson, Nystrom, RandomFeatures, Rfm, Richardson, Ridge,
-            Spectrum,
+            Askotch, Auto, Eigenpro, Falkon, Linear, NadarayaWatson, NtkEnsemble, Nystrom, RandomFeatures, Rfm,
+            Richardson, Ridge, Spectrum,
         };
         const RIDGE: &[Way] =
             &[Auto, Ridge, Nystrom, RandomFeatures, Spectrum, Linear, Rfm, Falkon, Askotch, Eigenpro, Richardson];
-        let rules: [(&str, bool, &[Way]); 9] = [
+        let rules: [(&str, bool, &[Way]); 10] = [
+            ("time", self.time.is_some(), &[NtkEnsemble]),
             ("loss logistic", self.is_logistic(), &[Auto, Nystrom, RandomFeatures, Spectrum, Linear]),
             ("bandwidth", self.bandwidth.is_some(), &[NadarayaWatson]),
             ("alpha", self.alpha.is_some(), RIDGE),
@@ -167,10 +186,11 @@ impl Learning {
         self.loss == Loss::Logistic
     }
 
-    /// The kernels to choose among: those of --search, else `kernel`.
-    pub fn candidates(&self, kernel: &str) -> Result<Vec<Expression>> {
+    /// The kernels to choose among: those of --search, else `kernel` or that which the method has by itself.
+    pub fn candidates(&self, kernel: Option<&str>) -> Result<Vec<Expression>> {
+        let own = if self.method == Way::NtkEnsemble { ENSEMBLE_KERNEL } else { KERNEL };
         let candidates: Vec<Expression> = match &self.search {
-            None => vec![Expression::parse(kernel)?],
+            None => vec![Expression::parse(kernel.unwrap_or(own))?],
             Some(list) => split(list).iter().map(|text| Expression::parse(&automatic(text))).collect::<Result<_>>()?,
         };
         fail_if!(
@@ -249,6 +269,11 @@ impl Learning {
                 Ok(Learnt { rank: Some(rank), ..Learnt::new(fitted, alpha, tried) })
             }
             Way::NadarayaWatson => self.average(kernel, x, y, fit),
+            Way::NtkEnsemble => {
+                let time = self.time.unwrap_or(f64::INFINITY);
+                let fitted = NtkEnsemble { kernel, time }.fit(x, y, fit)?;
+                Ok(Learnt { parameter: ("time", time), ..Learnt::new(fitted, 0.0, vec![]) })
+            }
             Way::Ridge => self.ridge(kernel, x, y, fit),
             Way::Spectrum => self.spectral(kernel, x, y, fit),
             Way::Linear => match FeatureMap::of_kernel(&kernel, x.dim(), rank, fit) {

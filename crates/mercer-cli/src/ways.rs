@@ -29,6 +29,8 @@ pub enum Way {
     Falkon,
     /// Recursive feature machine: ridge regression under a metric that is learnt from the gradients of its predictions
     Rfm,
+    /// All infinitely wide networks of the kernel ntk(…), trained for a time: their mean and deviations, for numbers
+    NtkEnsemble,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -470,6 +470,46 @@ fn experiments_refuse_what_they_do_not_take_and_name_what_they_need() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("needs CIFAR-10"));
 }
 
+/// Every experiment on wide networks runs at its quick size, and says what it expected and what it saw.
+#[test]
+fn the_theory_of_wide_networks_is_reproduced() {
+    let folder = Folder::new();
+    let names = ["bnn-to-gp", "gradient-flow", "lazy", "ntk-width", "wide-ensemble", "feature-learning", "heaviside"];
+    for name in names.into_iter().chain(["low-dimensional-support"]) {
+        let object = folder.object(&format!("reproduce {name} --quick --out out"));
+        assert!(object["result"]["verdict"].as_str().unwrap().len() > 40, "{name}");
+        let page = std::fs::read_to_string(folder.join(&format!("out/{name}.html"))).unwrap();
+        for part in ["Expected: ", "Observed: ", "<svg", "--quick --seed 0"] {
+            assert!(page.contains(part), "{name}: {part}");
+        }
+        assert!(!page.contains("NaN"), "{name}");
+    }
+    folder.refuses("reproduce mlp-gp --published", "does not take --published");
+    let listed = folder.object("reproduce --list")["experiments"].as_array().unwrap().len();
+    assert!(listed >= 19, "{listed}");
+}
+
+#[test]
+fn ensembles_and_linearised_networks_are_saved_and_predict() {
+    let folder = Folder::new();
+    let rows: String = (0..40).map(|i| format!("{},{}\n", f64::from(i) / 10.0, (f64::from(i) / 10.0).sin())).collect();
+    std::fs::write(folder.join("w.csv"), format!("a,y\n{rows}")).unwrap();
+    let learn = "regress w.csv --target y --method ntk-ensemble --time 1000 --model m.mercer";
+    let learnt = folder.object(learn);
+    assert!(learnt["time"] == 1000.0 && learnt["kernel"].as_str().unwrap().starts_with("ntk("), "{learnt}");
+    let found = folder.object("predict m.mercer w.csv");
+    assert_eq!(found["deviations"].as_array().unwrap().len(), 40);
+    assert!(found["test"]["rmse"].as_f64().unwrap() < 0.1, "{found}");
+    folder.refuses("regress w.csv --target y --time 3", "--time is for --method ntk-ensemble");
+    folder.refuses("regress w.csv --target y --method ntk-ensemble --kernel 'rbf(1)'", "ntk(depth=2, act=erf)");
+    let trained =
+        folder.object("train digits --net 'dense(16) relu dense(10)' --epochs 2 --linearised -o n.safetensors");
+    assert!(trained["linearised"] == true);
+    let found = folder.object("evaluate n.safetensors digits");
+    assert!(found.to_string().contains("accuracy"));
+    assert_eq!(folder.object("inspect n.safetensors")["linearised"], true);
+}
+
 #[test]
 #[ignore = "needs CIFAR-10 in MERCER_DATA"]
 fn the_kernel_of_a_network_on_two_classes_of_cifar_10_is_reproduced() {

@@ -1,9 +1,9 @@
 //! Experiments, one per file. Each computes numbers and shows them: a figure, a report with a verdict in words, JSON and text.
 
-/// Defines `Config`, the settings of an experiment: each with its value in the whole experiment and, where it differs, in a
-/// quick one of a few seconds.
+/// Defines `Config`, the settings of an experiment: each with its value in the whole experiment and, where they differ, in a
+/// quick one of a few seconds and in one of the published size.
 macro_rules! config {
-    ($($(#[$doc:meta])* $name:ident: $type:ty = $full:expr $(; quick $quick:expr)?,)*) => {
+    ($($(#[$doc:meta])* $name:ident: $type:ty = $full:expr $(; quick $quick:expr)? $(; published $published:expr)?,)*) => {
         #[derive(Clone, serde::Serialize)]
         struct Config {
             $($(#[$doc])* $name: $type,)*
@@ -11,34 +11,49 @@ macro_rules! config {
         }
 
         impl Config {
-            fn new(quick: bool, seed: u64) -> Config {
+            fn new(size: impl Into<$crate::Size>, seed: u64) -> Config {
                 let full = Config { $($name: $full,)* seed };
-                if quick { Config { $($($name: $quick,)?)* ..full } } else { full }
+                match size.into() {
+                    $crate::Size::Whole => full,
+                    $crate::Size::Quick => Config { $($($name: $quick,)?)* ..full },
+                    $crate::Size::Published => Config { $($($name: $published,)?)* ..full },
+                }
             }
         }
     };
 }
 
+mod bnn_to_gp;
 mod bound_states;
+mod chosen_ridge;
 mod classic_kernels;
 mod cnn_gp;
 mod eigenvalue_decay;
+mod feature_learning;
 mod gp_uci;
+mod gradient_flow;
 mod graph_laplacian;
+mod heaviside;
 mod hydrogen;
 mod inference_cost;
+mod lazy;
 mod lla_1d;
 mod lla_cifar10;
 mod lla_mnist;
+mod low_dimensional_support;
 mod mlp_gp;
 mod network_ntk;
 mod neural_methods;
 #[cfg(test)]
 mod neural_operators;
+mod ntk_width;
 mod oscillator;
 mod population;
 mod sgd_trajectory;
+mod statistics;
 mod uncertainty;
+mod wide;
+mod wide_ensemble;
 
 use mercer::spectrum::neural::{Kind, Neural};
 use mercer::{FitContext, Result};
@@ -54,8 +69,34 @@ pub struct Experiment {
     pub name: &'static str,
     /// What it shows, in one line.
     pub help: &'static str,
+    /// How long it takes on two cores, in words; empty where that was not measured.
+    pub time: &'static str,
     /// Runs it; the seed is that of the context.
     pub run: fn(&Options, &FitContext<'_>) -> Result<Shown>,
+}
+
+/// How large an experiment is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Size {
+    /// Seconds to a few minutes on two cores.
+    Whole,
+    /// A few seconds.
+    Quick,
+    /// As it was published.
+    Published,
+}
+
+/// From whether the run is a quick one.
+impl From<bool> for Size {
+    fn from(quick: bool) -> Size {
+        if quick { Size::Quick } else { Size::Whole }
+    }
+}
+
+impl From<&Options> for Size {
+    fn from(options: &Options) -> Size {
+        if options.published { Size::Published } else { options.quick.into() }
+    }
 }
 
 /// Options of an experiment; those that are not given have the experiment's own values.
@@ -63,6 +104,8 @@ pub struct Experiment {
 pub struct Options {
     /// A smaller run, in seconds rather than minutes.
     pub quick: bool,
+    /// The size of the published experiment, which may need a GPU.
+    pub published: bool,
     /// File of the trained network.
     pub net: Option<PathBuf>,
     /// Number of training images whose kernel is fitted.
@@ -89,11 +132,12 @@ pub struct Shown {
     pub text: String,
 }
 
-/// Defines the list of experiments: the module, the name and the help of each.
+/// Defines the list of experiments: the module, the name, perhaps the time, and the help of each.
 macro_rules! experiments {
-    ($($module:ident $name:literal: $help:literal,)*) => {
+    ($($module:ident $name:literal $(($time:literal))?: $help:literal,)*) => {
         /// All experiments.
-        pub const EXPERIMENTS: &[Experiment] = &[$(Experiment { name: $name, help: $help, run: $module::reproduce }),*];
+        pub const EXPERIMENTS: &[Experiment] =
+            &[$(Experiment { name: $name, help: $help, time: concat!($($time)?), run: $module::reproduce }),*];
     };
 }
 
@@ -126,6 +170,22 @@ experiments! {
         "the kernel of the snapshots of a training run: its eigenfunctions beside SWA, SWAG and ensembles",
     cnn_gp "cnn-gp":
         "the Gaussian process of a convolutional network on MNIST: digits classified by its first ten functions",
+    gradient_flow "gradient-flow":
+        "each eigendirection of the NTK decays at its own rate; early stopping as a low-pass filter",
+    wide_ensemble "wide-ensemble":
+        "ensembles of wide networks, trained for a time t, beside their Gaussian process in closed form",
+    ntk_width "ntk-width":
+        "the NTK of networks of growing width, at the start and after training, on the circle",
+    bnn_to_gp "bnn-to-gp":
+        "the prior of finite Bayesian networks tends to a Gaussian process: discrepancy and likelihood by width",
+    lazy "lazy":
+        "how far training is from that of the linearised network, by width and by the scale of the output",
+    feature_learning "feature-learning":
+        "functions of few hidden directions: how many examples kernels and a two-step network need",
+    heaviside "heaviside":
+        "a jump in noise: networks adapt to it, kernel ridge regression cannot",
+    low_dimensional_support "low-dimensional-support":
+        "data on a sheet in a space of many dimensions: kernels and networks both adapt",
     network_ntk "ntk":
         "the empirical NTK of a network on airplanes and automobiles: by NeuralEF, by random features, and exactly",
 }
@@ -158,6 +218,11 @@ fn table<'a, T: 'a>(items: impl IntoIterator<Item = &'a T>, columns: &[Column<T>
 /// A report that begins with the verdict and with what was run.
 fn report(title: &str, verdict: &str, setting: &str) -> Report {
     Report::new(title).lead(&sentence(verdict)).section("What was run").text(setting)
+}
+
+/// The section with what theory expects and what was observed.
+fn compared(report: Report, expectation: &str, observation: &str) -> Report {
+    report.section("Expectation and observation").text(&format!("Expected: {expectation} Observed: {observation}"))
 }
 
 /// Points in the coordinates of two functions of `values` `[n, k]`, coloured by class.

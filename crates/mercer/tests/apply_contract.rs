@@ -8,7 +8,8 @@ use mercer::apply::{
     Affinity, Alpha, ClassReport, ClassWeights, DiffusionMaps, EpochSolver, Falkon, FeatureLogistic, FeatureMap,
     FeatureProcess, FeatureRidge, Fit, Fitted, FittedFeatureRidge, FittedKernelPca, FittedRidge, GaussianProcess,
     GaussianProcessClassifier, IterativeProcess, KernelPca, LaplacianEigenmaps, Logistic, MetricForm, NadarayaWatson,
-    Predict, ProcessFeatures, RecursiveFeatureMachine, Ridge, RidgeSolver, Saved, SpectralRidge, Transform,
+    NtkEnsemble, Predict, ProcessFeatures, RecursiveFeatureMachine, Ridge, RidgeSolver, Saved, SpectralRidge,
+    Transform,
 };
 use mercer::data::{Missing, ReadOptions, Scaler, Scaling, Schema, Table, Target};
 use mercer::kernel::Expression;
@@ -81,7 +82,7 @@ where
         name,
         estimator,
         numbers: !name.contains("logistic") && !name.contains("classifier"),
-        classes: !name.contains("process") || name.contains("classifier"),
+        classes: !(name.contains("process") || name.contains("ensemble")) || name.contains("classifier"),
         coordinates: false,
     }
 }
@@ -133,6 +134,9 @@ fn cases() -> Vec<Case> {
         }),
         predicts("gaussian process by conjugate gradients", |_| {
             Ok(IterativeProcess::new(Expression::parse("rbf(1.2)")?))
+        }),
+        predicts("ntk ensemble", |_| {
+            Ok(NtkEnsemble { kernel: kernel("ntk(depth=2, act=erf, b_var=0.5)"), time: 100.0 })
         }),
         predicts("logistic on features", |x| {
             let alpha = Alpha::Fixed(0.1);

@@ -56,6 +56,66 @@ fn networks_learn_the_digits() {
     assert!(test.accuracy > 0.96, "a residual network: {test:?}");
 }
 
+/// The outputs of a linearised network are linear in its displacement, with the derivative of the network's own.
+#[test]
+fn a_linearised_network_is_linear_and_tangent() {
+    let (fit, _) = digits();
+    let rows = fit.x.slice(ndarray::s![..5, ..]);
+    let start = || Classifier::new("dense(12) tanh ln dense(10)", &fit, Device::Cpu, 3).unwrap();
+    let (network, mut linear) = (start(), start().linearised().unwrap());
+    let count = network.network.parameters();
+    let mut rng = mercer::rng::Rng::new(1);
+    let direction: Vec<f32> = (0..count).map(|_| rng.normal() as f32).collect();
+    let mut at = |step: f32| {
+        let moved: Vec<f32> = direction.iter().map(|v| step * v).collect();
+        linear.displacement.as_mut().unwrap().copy_from_host(&moved).unwrap();
+        linear.logits(rows).unwrap()
+    };
+    let (zero, one, three) = (at(0.0), at(1.0), at(3.0));
+    assert_eq!(zero, network.logits(rows).unwrap());
+    let step = 1e-3;
+    let mut nearby = start();
+    let theta = nearby.parameters.trained.to_host().unwrap();
+    let moved: Vec<f32> = theta.iter().zip(&direction).map(|(t, v)| t + step * v).collect();
+    nearby.parameters.trained.copy_from_host(&moved).unwrap();
+    let slope = (nearby.logits(rows).unwrap() - &zero) / step;
+    let scale = one.iter().fold(1f32, |m, v| m.max(v.abs()));
+    for ((z, a), (b, s)) in zero.iter().zip(&one).zip(three.iter().zip(&slope)) {
+        assert!((b - z - 3.0 * (a - z)).abs() < 1e-4 * scale, "{z} {a} {b}");
+        assert!((a - z - s).abs() < 2e-2 * scale, "{a} {z} {s}");
+    }
+}
+
+#[test]
+fn a_linearised_network_learns_is_saved_and_continues() {
+    let (fit, held_out) = digits();
+    let start = || Classifier::new("dense(64) relu dense(10)", &fit, Device::Cpu, 0).unwrap().linearised().unwrap();
+    let (_folder, file) = scratch("checkpoint");
+    let settings = Settings { epochs: 4, batch: 64, learning_rate: 0.02, ..Settings::default() };
+    let whole = trained(start(), &fit, Some(&held_out), &settings).unwrap();
+    let accuracy = whole.history.last().unwrap().test.unwrap().classes().unwrap().accuracy;
+    assert!(accuracy > 0.9, "{accuracy}");
+    let moved = |t: &Trained| t.classifier.displacement.as_ref().unwrap().to_host().unwrap();
+    // The weights around which it is linear do not move.
+    assert_eq!(whole.classifier.parameters.trained.to_host().unwrap(), start().parameters.trained.to_host().unwrap());
+    let kept = Settings { checkpoint: Some(file), ..settings.clone() };
+    let flag = Interrupt::new();
+    let epoch = |_: &mercer::classifier::Epoch| {
+        flag.request();
+    };
+    let context = FitContext { interrupt: Some(&flag), ..Default::default() };
+    let part = train(start(), &fit, Some(&held_out), &kept, &context, &epoch).unwrap();
+    assert_eq!(part.stop, Stop::Interrupted);
+    let again = trained(start(), &fit, Some(&held_out), &Settings { resume: true, ..kept }).unwrap();
+    assert_eq!(moved(&again), moved(&whole));
+    let (_folder, file) = scratch("linear.safetensors");
+    whole.classifier.save(&file).unwrap();
+    let loaded = Classifier::load(&file, Device::Cpu, None).unwrap();
+    assert_eq!(loaded.logits(held_out.x.view()).unwrap(), whole.classifier.logits(held_out.x.view()).unwrap());
+    let normed = Classifier::new("dense(8) bn relu dense(10)", &fit, Device::Cpu, 0).unwrap();
+    says(normed.linearised().map(|_| ()), &["bn"]);
+}
+
 #[test]
 fn an_interrupted_run_continues_with_the_same_bits() {
     let (fit, held_out) = digits();

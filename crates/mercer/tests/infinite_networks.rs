@@ -3,7 +3,9 @@
 mod common;
 
 use common::{normal as points, *};
+use mercer::apply::{Fit, NtkEnsemble, Predict};
 use mercer::compute::Activation;
+use mercer::data::Target;
 use mercer::kernel::Expression;
 use mercer::net::ntk::{EmpiricalNtk, Parameterisation};
 use mercer::net::{Mode, Network};
@@ -47,6 +49,38 @@ fn values_agree_with_neural_tangents() {
             assert!(off < tolerance, "{text}: the tile is off by {off:e}");
         }
     }
+}
+
+/// tests/golden/ntk_ensemble.py wrote the values; the versions it ran with are in the file.
+#[test]
+fn trained_ensembles_agree_with_neural_tangents() {
+    let golden: Value = serde_json::from_str(include_str!("golden/ntk_ensemble.json")).unwrap();
+    let (x, new) = (stored(&golden["x"]), stored(&golden["new"]));
+    let y: Vec<f64> = serde_json::from_value(golden["y"].clone()).unwrap();
+    // Other units of the target change those of the result.
+    for (factor, offset) in [(1.0, 0.0), (40.0, 7.0)] {
+        let y = Target::Values(y.iter().map(|y| factor * y + offset).collect());
+        for case in golden["cases"].as_array().unwrap() {
+            let kernel = kernel(&format!("ntk({})", case["arguments"].as_str().unwrap()));
+            let time = case["time"].as_f64().unwrap_or(f64::INFINITY);
+            let fitted = NtkEnsemble { kernel, time }.fit(x.view(), &y, &FitContext::default()).unwrap();
+            let mean = stored(&case["mean"]) * factor + offset;
+            let covariance = stored(&case["covariance"]) * (factor * factor);
+            let off = worst(&fitted.scores(new.view()).unwrap(), &mean) / factor;
+            assert!(off < 1e-6, "mean at {time}: {off:e}");
+            let found = fitted.covariance(new.view()).unwrap();
+            let off = worst(&found, &covariance) / (factor * factor);
+            assert!(off < 1e-6, "covariance at {time}: {off:e}");
+            let deviations = fitted.deviations(new.view()).unwrap().unwrap();
+            let squares = deviations.mapv(|v| v * v);
+            assert!(squares.iter().zip(found.diag()).all(|(a, b)| (a - b).abs() < 1e-9 * factor * factor));
+        }
+    }
+    let refused = |kernel: Kernel, time: f64| {
+        NtkEnsemble { kernel, time }.fit(x.view(), &Target::Values(y.clone()), &FitContext::default())
+    };
+    says(refused(kernel("rbf(1)"), 1.0), &["rbf", "ntk(depth=2"]);
+    says(refused(kernel("ntk(depth=1)"), -1.0), &["-1"]);
 }
 
 /// tests/golden/duals.py integrated every layer over the plane: inputs of deviations from 1 to 100.

@@ -49,8 +49,16 @@ fn golden(entry: &Value) -> (Arc<Classifier>, Labelled, Array2<f64>) {
     let numbers = if number.is_some() { y } else { vec![] };
     let data = Labelled { x, labels, classes: names.clone(), numbers, image: None };
     let standardizer = Standardizer::identity();
-    let classifier =
-        Classifier { network, parameters, standardizer, classes: names, schema: None, number, foreign: true };
+    let classifier = Classifier {
+        network,
+        parameters,
+        standardizer,
+        classes: names,
+        schema: None,
+        number,
+        foreign: true,
+        displacement: None,
+    };
     (Arc::new(classifier), data, new)
 }
 

@@ -7,7 +7,7 @@ mod registry;
 use common::*;
 use mercer::apply::{
     Affinity, DiffusionMaps, FeatureLogistic, FeatureMap, FeatureRidge, Fit, Fitted, FittedEigenmaps, FittedRidge,
-    IterativeProcess, KernelPca, LaplacianEigenmaps, Logistic, MetricForm, NadarayaWatson, Predict,
+    IterativeProcess, KernelPca, LaplacianEigenmaps, Logistic, MetricForm, NadarayaWatson, NtkEnsemble, Predict,
     RecursiveFeatureMachine, Ridge, Saved, SpectralRidge, Transform,
 };
 use mercer::classifier::{Classifier, Labelled};
@@ -236,6 +236,7 @@ fn models() -> Vec<Model> {
     let logistic = FeatureLogistic::new(nystrom_map.clone());
     let random_map = FeatureMap::Random { kernel: rbf(), features: 8, sampling };
     let process = IterativeProcess::new(Expression::parse("rbf(1.2)").unwrap());
+    let ensemble = NtkEnsemble { kernel: kernel("ntk(depth=1, act=erf)"), time: 50.0 };
     let laplacian = LaplacianEigenmaps { affinity: Affinity::Neighbours(8), ..Default::default() };
     let machine = RecursiveFeatureMachine {
         metric: Some(MetricForm::Full),
@@ -258,6 +259,7 @@ fn models() -> Vec<Model> {
         estimator("laplacian", laplacian.fit(x.view(), &(), &context).unwrap()),
         estimator("diffusion", DiffusionMaps::new(rbf()).fit(x.view(), &(), &context).unwrap()),
         estimator("nadaraya-watson", NadarayaWatson::new(rbf()).fit(x.view(), &values, &context).unwrap()),
+        estimator("ntk ensemble", ensemble.fit(x.view(), &values, &context).unwrap()),
         estimator("ridge", Ridge::new(rbf()).fit(x.view(), &values, &context).unwrap()),
         estimator("ridge of classes", Ridge::new(rbf()).fit(x.view(), &classes, &context).unwrap()),
         estimator("nystrom ridge", features(nystrom_map)),

@@ -84,11 +84,12 @@ fn estimator(fitted: &Fitted, schema: Option<&Schema>) -> (Value, String) {
 fn classifier(network: &Classifier) -> (Value, String) {
     let (net, inputs, trained) = (network.network.expression(), network.network.inputs(), network.network.trained());
     let object = json!({
-        "kind": "network", "net": net, "inputs": inputs, "parameters": trained, "classes": network.classes,
+        "kind": "network", "linearised": network.displacement.is_some(), "net": net, "inputs": inputs, "parameters": trained, "classes": network.classes,
         "mean": network.standardizer.mean, "spread": network.standardizer.spread,
     });
     let said = format!(
-        "network {net}: {} in, {} out, {} parameters\nClasses: {}\nUse: mercer predict MODEL NEW.csv --out p.csv\n",
+        "{}network {net}: {} in, {} out, {} parameters\nClasses: {}\nUse: mercer predict MODEL NEW.csv --out p.csv\n",
+        if network.displacement.is_some() { "linearised " } else { "" },
         text::count(inputs, "number"),
         network.classes.len(),
         text::grouped(trained),

@@ -29,9 +29,9 @@ pub struct Regress {
     examples: Examples,
 
     /// Kernel expression (see `mercer kernels`), or precomputed: the data is a kernel matrix [n, n], and new points are rows of
-    /// their values with the n points, [m, n]
-    #[arg(long, value_name = "EXPRESSION", default_value = "rbf(lengthscale=median)")]
-    kernel: String,
+    /// their values with the n points, [m, n] [default: rbf(lengthscale=median); ntk-ensemble: ntk(depth=3)]
+    #[arg(long, value_name = "EXPRESSION")]
+    kernel: Option<String>,
 
     /// Precision of kernel values; sums are always taken in f64
     #[arg(long, default_value = "f64", value_parser = methods::precision())]
@@ -94,8 +94,8 @@ impl Regress {
     pub fn run(self, context: &Context) -> Result<()> {
         let outputs = self.examples.outputs()?;
         self.check()?;
-        let matrix = self.kernel == PRECOMPUTED;
-        let candidates = if matrix { vec![] } else { self.learning.candidates(&self.kernel)? };
+        let matrix = self.kernel.as_deref() == Some(PRECOMPUTED);
+        let candidates = if matrix { vec![] } else { self.learning.candidates(self.kernel.as_deref())? };
         let scale = if matrix { Some(Scaling::None) } else { self.examples.scale };
         let Parts { schema, train, held_out, new } = self.examples.read(scale, context)?;
         let learnt = context.fitting(|fit| {
@@ -132,7 +132,7 @@ impl Regress {
         let Examples { holdout, scale, .. } = &self.examples;
         let whole = *holdout == 0.0 && scale.is_none() && self.learning.takes_a_matrix();
         fail_if!(
-            self.kernel == PRECOMPUTED && !whole,
+            self.kernel.as_deref() == Some(PRECOMPUTED) && !whole,
             "--kernel precomputed is for --method ridge, without --holdout, --scale, --solver, --rank, --search and --loss"
         );
         Ok(())

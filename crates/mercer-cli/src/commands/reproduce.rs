@@ -1,20 +1,31 @@
-//! `mercer reproduce`: runs an experiment and writes its figures.
+//! `mercer reproduce`: runs an experiment, or all of them, and writes their figures.
 
 use crate::context::Context;
 use crate::output::Output;
+use crate::text;
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use mercer::{Error, FitContext, Result};
+use mercer_figure::report::{Book, Report};
 use mercer_lab::{EXPERIMENTS, Experiment, Options, Shown};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::path::PathBuf;
+use std::time::Instant;
 
 /// Run an experiment, and write its figure (.svg and .png) and report
 #[derive(Args)]
 pub struct Reproduce {
     /// The experiment
-    #[arg(value_parser = by_name())]
-    experiment: &'static Experiment,
+    #[arg(value_parser = by_name(), required_unless_present_any = ["list", "all"])]
+    experiment: Option<&'static Experiment>,
+
+    /// Show all experiments with the time that they take on two cores
+    #[arg(long, conflicts_with_all = ["experiment", "all"])]
+    list: bool,
+
+    /// Run all experiments, and write one book of them too, book.html; those whose data are missing are left out
+    #[arg(long, conflicts_with = "experiment")]
+    all: bool,
 
     /// Folder for the figure and the report
     #[arg(long, short, value_name = "FOLDER", default_value = "report")]
@@ -23,6 +34,10 @@ pub struct Reproduce {
     /// A smaller run, in seconds rather than minutes
     #[arg(long)]
     quick: bool,
+
+    /// Experiments on the theory of wide networks and sgd-trajectory: the published size, for a GPU
+    #[arg(long, conflicts_with = "quick")]
+    published: bool,
 
     /// ntk: the network, a file that `mercer train` wrote [default: a small one is trained on the two classes]; lla-cifar10: the
     /// checkpoint, a state dict of PyTorch whose file is called after its network [default: cifar10-resnets/resnet20.safetensors]
@@ -44,16 +59,25 @@ pub struct Reproduce {
     /// ntk: number of random directions
     #[arg(long, value_name = "S")]
     directions: Option<usize>,
-
-    /// sgd-trajectory: the published size, ResNet-20 on CIFAR-10, for a GPU
-    #[arg(long, conflicts_with = "quick")]
-    published: bool,
 }
 
 fn by_name() -> impl TypedValueParser<Value = &'static Experiment> {
     PossibleValuesParser::new(EXPERIMENTS.iter().map(|e| PossibleValue::new(e.name).help(e.help)))
         .map(|name| EXPERIMENTS.iter().find(|e| e.name == name).expect("one of the possible values"))
 }
+
+/// Experiments with a published size.
+const SIZED: [&str; 9] = [
+    "bnn-to-gp",
+    "feature-learning",
+    "gradient-flow",
+    "heaviside",
+    "lazy",
+    "low-dimensional-support",
+    "ntk-width",
+    "sgd-trajectory",
+    "wide-ensemble",
+];
 
 /// What is said of a quick run.
 const SMALL: &str = "A quick run: fewer points and steps than in the experiment itself, and other numbers.";
@@ -62,26 +86,38 @@ impl Reproduce {
     /// The options that only some experiments take, if they were given: name, experiments, value.
     fn given(&self) -> Vec<(&'static str, &'static [&'static str], String)> {
         let options = [
+            ("published", &SIZED[..], self.published.then(String::new)),
             ("net", &["ntk", "lla-cifar10"][..], self.net.as_ref().map(|net| net.display().to_string())),
             ("train-images", &["cnn-gp", "ntk", "lla-cifar10"], self.train.map(|n| n.to_string())),
             ("test-images", &["cnn-gp", "ntk", "lla-cifar10"], self.test.map(|n| n.to_string())),
             ("steps", &["cnn-gp"], self.steps.map(|n| n.to_string())),
             ("directions", &["ntk"], self.directions.map(|n| n.to_string())),
-            ("published", &["sgd-trajectory"], self.published.then(String::new)),
         ];
         options.into_iter().filter_map(|(name, experiments, value)| Some((name, experiments, value?))).collect()
     }
 
     pub fn run(self, context: &Context) -> Result<()> {
-        let (Experiment { name, run, .. }, given) = (self.experiment, self.given());
+        match self.experiment {
+            _ if self.list => list(context),
+            Some(experiment) => {
+                let (_, object, text) = self.one(experiment, context)?;
+                context.result(&object, || text)
+            }
+            None => self.book(context),
+        }
+    }
+
+    /// Runs one experiment and writes its files: its report, what `--json` shows of it, and its text.
+    fn one(&self, experiment: &Experiment, context: &Context) -> Result<(Report, Value, String)> {
+        let (Experiment { name, run, .. }, given) = (experiment, self.given());
         if let Some((option, ..)) = given.iter().find(|(_, experiments, _)| !experiments.contains(name)) {
             return Err(Error::input(format!("`mercer reproduce {name}` does not take --{option}")));
         }
         std::fs::create_dir_all(&self.out).map_err(|e| Error::io(&self.out, e))?;
         let at = |extension: &str| Output::new(&self.out.join(format!("{name}.{extension}")));
         let (figures, page) = ([at("svg")?, at("png")?], at("html")?);
-        let Reproduce { quick, net, train, test, steps, directions, published, .. } = self;
-        let options = Options { quick, net, train, test, steps, directions, published };
+        let Reproduce { quick, published, train, test, steps, directions, .. } = *self;
+        let options = Options { quick, published, net: self.net.clone(), train, test, steps, directions };
         // An experiment with parts cut short would be another one: an interrupt ends it.
         let Shown { figure: svg, mut report, numbers, mut text } =
             context.fitting(|fit| run(&options, &FitContext { interrupt: None, ..*fit }))?;
@@ -92,10 +128,60 @@ impl Reproduce {
         let mut command =
             format!("mercer reproduce {name}{} --seed {}", if quick { " --quick" } else { "" }, context.seed);
         given.iter().for_each(|(option, _, value)| command += format!(" --{option} {value}").trim_end());
+        report = report.command(&command);
         figures.iter().try_for_each(|figure| figure.figure(&svg))?;
-        page.text(&report.command(&command).html())?;
+        page.text(&report.html())?;
         let out = [&figures[0], &figures[1], &page];
         out.into_iter().for_each(|file| context.wrote(file));
-        context.result(&json!({ "experiment": name, "result": numbers, "out": out }), || text)
+        Ok((report, json!({ "experiment": name, "result": numbers, "out": out }), text))
     }
+
+    /// Runs all experiments and makes a book of them.
+    fn book(&self, context: &Context) -> Result<()> {
+        if let Some((option, ..)) = self.given().iter().find(|(option, ..)| *option != "published") {
+            return Err(Error::input(format!("`mercer reproduce --all` does not take --{option}")));
+        }
+        std::fs::create_dir_all(&self.out).map_err(|e| Error::io(&self.out, e))?;
+        let page = Output::new(&self.out.join("book.html"))?;
+        let mut book = Book::new("Experiments on kernels and wide networks");
+        if self.quick {
+            book = book.notice(SMALL);
+        }
+        let (mut rows, mut left_out) = (vec![], vec![]);
+        for experiment in EXPERIMENTS {
+            // Experiments without a published size run at their own.
+            let published = self.published && SIZED.contains(&experiment.name);
+            let options = Reproduce { published, out: self.out.clone(), net: None, ..*self };
+            let start = Instant::now();
+            match options.one(experiment, context) {
+                Ok((report, ..)) => {
+                    let seconds = start.elapsed().as_secs_f64();
+                    context.note(format_args!("{}: {}", experiment.name, text::seconds(seconds)));
+                    rows.push(json!({ "experiment": experiment.name, "seconds": seconds }));
+                    book = book.chapter(report);
+                }
+                Err(error) => {
+                    context.warn(format_args!("{} is left out: {error}", experiment.name));
+                    left_out.push(json!({ "experiment": experiment.name, "why": error.to_string() }));
+                }
+            }
+            // What is there is kept, should a later experiment be interrupted.
+            page.text(&book.html())?;
+        }
+        context.wrote(&page);
+        let done = text::count(rows.len(), "experiment");
+        context.result(&json!({ "experiments": rows, "left_out": left_out, "out": page }), || {
+            format!("{done} in {}", page.path().display())
+        })
+    }
+}
+
+/// The experiments with their times.
+fn list(context: &Context) -> Result<()> {
+    let object = |e: &Experiment| json!({ "name": e.name, "time": e.time, "help": e.help });
+    let all: Vec<Value> = EXPERIMENTS.iter().map(object).collect();
+    let time = |e: &Experiment| if e.time.is_empty() { text::GAP } else { e.time }.to_owned();
+    let row = |e: &Experiment| vec![e.name.to_owned(), time(e), e.help.to_owned()];
+    let rows: Vec<Vec<String>> = EXPERIMENTS.iter().map(row).collect();
+    context.result(&json!({ "experiments": all }), || text::table(&["experiment", "time", "what it shows"], &rows))
 }

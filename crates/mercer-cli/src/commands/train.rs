@@ -66,6 +66,10 @@ pub struct Train {
     #[arg(long, value_name = "RATE", value_parser = non_negative, allow_negative_numbers = true)]
     weight_decay: Option<f64>,
 
+    /// Train the network's linearisation at its start, f(x, w0) + f'(x, w0)(w - w0), which is linear in the weights
+    #[arg(long, alias = "linearized")]
+    linearised: bool,
+
     /// Do not augment colour images (random shifts by up to four pixels, and mirroring)
     #[arg(long)]
     no_augment: bool,
@@ -119,10 +123,14 @@ impl Train {
         if let Some(standardizer) = self.standardizer(&data)? {
             classifier.standardizer = standardizer;
         }
+        if self.linearised {
+            classifier = classifier.linearised()?;
+        }
         let settings = self.settings(&classifier, context.seed)?;
         let network = &classifier.network;
         context.note(format_args!(
-            "{}: {} parameters, {} multiply-adds per row; {} for training, {} for testing; {}{}",
+            "{}{}: {} parameters, {} multiply-adds per row; {} for training, {} for testing; {}{}",
+            if self.linearised { "linearised " } else { "" },
             text::rounded(&self.net),
             text::grouped(network.trained()),
             text::grouped(network.multiply_adds()),
@@ -144,6 +152,7 @@ impl Train {
         let object = json!({
             "data": self.data,
             "net": trained.classifier.network.expression(),
+            "linearised": self.linearised,
             "parameters": trained.classifier.network.trained(),
             "n": data.n(),
             "stop": if trained.stop == Stop::Interrupted { "interrupted" } else { "done" },

@@ -303,7 +303,8 @@ impl Network {
     }
 
     /// The standard deviation that each parameter was drawn with; one where it was not drawn.
-    pub(super) fn spread(&self) -> Vec<f32> {
+    #[doc(hidden)]
+    pub fn spread(&self) -> Vec<f32> {
         let mut spread = vec![0.0; self.parameters];
         for (layer, place) in self.layers.iter().zip(&self.places) {
             for j in 0..place.networks {

@@ -11,8 +11,10 @@
 //! assert!(html.contains("<strong>1.2</strong>"));
 //! ```
 
+mod book;
 mod table;
 
+pub use book::Book;
 pub use table::Table;
 
 use crate::svg::escape;
@@ -64,6 +66,12 @@ impl Report {
         self
     }
 
+    /// Adds a formula in a line of its own; `^{…}` and `_{…}` raise and lower, and so do `^c` and `_c` for one character.
+    pub fn formula(mut self, formula: &str) -> Report {
+        self.body += &format!("<p class=\"formula\">{}</p>\n", raised(&escape(formula)));
+        self
+    }
+
     /// Adds a table.
     pub fn table(mut self, table: Table) -> Report {
         self.body += &table.html();
@@ -111,6 +119,27 @@ impl Report {
     }
 }
 
+/// `x^{2}` and `x_j` as superscripts and subscripts.
+fn raised(text: &str) -> String {
+    let (mut out, mut letters) = (String::new(), text.chars());
+    while let Some(c) = letters.next() {
+        let name = match c {
+            '^' => "sup",
+            '_' => "sub",
+            c => {
+                out.push(c);
+                continue;
+            }
+        };
+        let inner = match letters.next() {
+            Some('{') => letters.by_ref().take_while(|c| *c != '}').collect(),
+            other => other.map(String::from).unwrap_or_default(),
+        };
+        out += &format!("<{name}>{}</{name}>", raised(&inner));
+    }
+    out
+}
+
 /// An element that is left out where it would be empty.
 fn element(name: &str, content: &str) -> String {
     if content.is_empty() { String::new() } else { format!("<{name}>{content}</{name}>") }
@@ -120,6 +149,12 @@ fn element(name: &str, content: &str) -> String {
 mod tests {
     use super::*;
     use crate::tests::{check_balanced, samples};
+
+    #[test]
+    fn formulas_are_raised_and_lowered() {
+        assert_eq!(raised("e^{−μ_j t} u_j"), "e<sup>−μ<sub>j</sub> t</sup> u<sub>j</sub>");
+        assert!(Report::new("a").formula("x^2 < 1").html().contains("x<sup>2</sup> &lt; 1"));
+    }
 
     #[test]
     fn the_page_is_well_formed_and_self_contained() {

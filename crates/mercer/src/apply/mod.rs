@@ -16,6 +16,7 @@
 //! | [`FeatureProcess`] | the same on few features, for any number of points |
 //! | [`IterativeProcess`] | the same by conjugate gradients on all points, for many of them |
 //! | [`GaussianProcessClassifier`] | classes with probabilities, by Laplace's approximation |
+//! | [`NtkEnsemble`] | the mean and the spread of infinitely wide networks, trained for a time |
 //! | [`SpectralRidge`] | ridge regression on the eigenfunctions of a [`Spectrum`](crate::spectrum::Spectrum) |
 //! | [`filter`] | ridge regression seen as a low-pass filter; how fast a spectrum falls |
 //!
@@ -66,6 +67,7 @@ mod measures;
 mod metric;
 mod metric_rounds;
 mod nadaraya_watson;
+mod ntk_ensemble;
 mod pre_image;
 mod preconditioner;
 mod probabilities;
@@ -111,6 +113,7 @@ pub use logistic::{FittedLogistic, Logistic};
 pub use measures::{ClassMeasures, ClassReport};
 pub use metric::{Direction, Importances, MetricForm};
 pub use nadaraya_watson::{Averages, Bandwidth, FittedNadarayaWatson, NadarayaWatson};
+pub use ntk_ensemble::{FittedNtkEnsemble, NtkEnsemble};
 pub use preconditioner::LowRankPreconditioner;
 #[doc(hidden)]
 pub use probabilities::softmax_rows;

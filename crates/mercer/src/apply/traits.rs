@@ -3,7 +3,7 @@
 use super::{
     FittedEigenmaps, FittedFeatureLogistic, FittedFeatureProcess, FittedFeatureRidge, FittedGaussianProcess,
     FittedGaussianProcessClassifier, FittedIterativeProcess, FittedKernelPca, FittedLogistic, FittedNadarayaWatson,
-    FittedRecursiveFeatureMachine, FittedRidge, FittedSpectralRidge, Importances,
+    FittedNtkEnsemble, FittedRecursiveFeatureMachine, FittedRidge, FittedSpectralRidge, Importances,
 };
 use crate::compute::Device;
 use crate::data::{Schema, Target};
@@ -278,6 +278,7 @@ impl Fitted {
             FittedKernelPca::KIND => Fitted::Transform(Box::new(FittedKernelPca::unpack(bundle, device)?)),
             FittedEigenmaps::KIND => Fitted::Transform(Box::new(FittedEigenmaps::unpack(bundle, device)?)),
             FittedNadarayaWatson::KIND => Fitted::Predict(Box::new(FittedNadarayaWatson::unpack(bundle, device)?)),
+            FittedNtkEnsemble::KIND => Fitted::Predict(Box::new(FittedNtkEnsemble::unpack(bundle, device)?)),
             FittedRidge::KIND => Fitted::Predict(Box::new(FittedRidge::unpack(bundle, device)?)),
             FittedLogistic::KIND => Fitted::Predict(Box::new(FittedLogistic::unpack(bundle, device)?)),
             FittedSpectralRidge::KIND => Fitted::Predict(Box::new(FittedSpectralRidge::unpack(bundle, device)?)),

@@ -4,7 +4,7 @@ use super::{Classifier, Labelled, Number, Standardizer, description};
 use crate::compute::{Device, Tensor};
 use crate::data::{Schema, write_atomically};
 use crate::model::{self, Bundle};
-use crate::net::{self, NamedTensor, Network};
+use crate::net::{self, NamedTensor, Network, Parameters};
 use crate::{Error, Result, fail_if};
 use ndarray::Array2;
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
@@ -29,7 +29,13 @@ struct Header {
     standardizer: Standardizer,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     schema: Option<Schema>,
+    /// Whether tensors under [`DISPLACEMENT`] say how far the weights of a linearised network moved.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    linearised: bool,
 }
+
+/// What the names of the tensors of a displacement begin with.
+const DISPLACEMENT: &str = "displacement.";
 
 /// What a file that another program wrote does not say. Example: [the module](crate::classifier).
 #[derive(Clone, Copy, Debug, Default)]
@@ -61,9 +67,13 @@ impl<'a> Unnamed<'a> {
 impl Classifier {
     /// Writes a file that [`Classifier::load`] reads, and PyTorch too (`safetensors.torch.load_file`), whole or not at all.
     pub fn save(&self, path: &Path) -> Result<()> {
-        let tensors: Vec<(String, Vec<usize>, Vec<u8>)> = self
-            .network
-            .tensors(&self.parameters)?
+        let mut tensors = self.network.tensors(&self.parameters)?;
+        if let Some(displacement) = &self.displacement {
+            let moved = Parameters { trained: displacement.clone(), constants: self.parameters.constants.clone() };
+            let named = |t: NamedTensor| NamedTensor { name: format!("{DISPLACEMENT}{}", t.name), ..t };
+            tensors.extend(self.network.tensors(&moved)?.into_iter().map(named));
+        }
+        let tensors: Vec<(String, Vec<usize>, Vec<u8>)> = tensors
             .into_iter()
             .map(|t| (t.name, t.shape, t.data.iter().flat_map(|v| v.to_le_bytes()).collect()))
             .collect();
@@ -111,9 +121,15 @@ impl Classifier {
             Error::file(path, "was written by mercer, with its own scaling and names; give no others")
         );
         let (network, header) = described(entry).map_err(unfit)?;
+        let (moved, tensors): (Vec<_>, Vec<_>) =
+            tensors.into_iter().partition(|t| header.linearised && t.name.starts_with(DISPLACEMENT));
         let parameters = network.parameters_named(device, &tensors).map_err(unfit)?;
+        let unnamed = |t: NamedTensor| NamedTensor { name: t.name[DISPLACEMENT.len()..].to_owned(), ..t };
+        let moved: Vec<NamedTensor> = moved.into_iter().map(unnamed).collect();
+        let displacement = header.linearised.then(|| network.parameters_named(device, &moved)).transpose();
+        let displacement = displacement.map_err(unfit)?.map(|moved| moved.trained);
         let Header { classes, number, standardizer, schema, .. } = header;
-        Ok(Classifier { network, parameters, standardizer, classes, number, schema, foreign: false })
+        Ok(Classifier { network, parameters, standardizer, classes, number, schema, foreign: false, displacement })
     }
 }
 
@@ -160,7 +176,16 @@ impl Classifier {
         let Header { classes, number, standardizer, .. } = header;
         let row = |numbers: &Array2<f32>, i: usize| numbers.row(i).to_vec();
         let parameters = network.parameters_from(device, &row(&trained, 0), &row(&constants, 0))?;
-        let first = Classifier { network, parameters, standardizer, classes, number, schema: None, foreign: false };
+        let first = Classifier {
+            network,
+            parameters,
+            standardizer,
+            classes,
+            number,
+            schema: None,
+            foreign: false,
+            displacement: None,
+        };
         let others = (1..trained.nrows()).map(|i| first.with_numbers(&row(&trained, i), &row(&constants, i)));
         let others = others.collect::<Result<Vec<_>>>()?;
         Ok(std::iter::once(first).chain(others).collect())
@@ -175,6 +200,7 @@ impl Classifier {
             number: self.number,
             standardizer: self.standardizer.clone(),
             schema: self.schema.clone(),
+            linearised: self.displacement.is_some(),
         }
     }
 }
@@ -207,7 +233,16 @@ impl Unnamed<'_> {
             None if classes.is_empty() => numbered(),
             None => classes.to_vec(),
         };
-        Ok(Classifier { network, parameters, standardizer, classes, number, schema: None, foreign: true })
+        Ok(Classifier {
+            network,
+            parameters,
+            standardizer,
+            classes,
+            number,
+            schema: None,
+            foreign: true,
+            displacement: None,
+        })
     }
 }
 

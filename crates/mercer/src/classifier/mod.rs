@@ -20,6 +20,7 @@ mod calibration;
 mod detection;
 mod file;
 mod labelled;
+mod linearised;
 mod number_cases;
 mod scores;
 mod snapshots;
@@ -36,7 +37,7 @@ pub use snapshots::{Snapshots, snapshot_files};
 pub use training::{Epoch, Settings, Trained, train};
 
 use crate::budget::Budget;
-use crate::compute::Device;
+use crate::compute::{Device, Tensor};
 use crate::data::Schema;
 use crate::net::{Description, Mode, Network, Parameters, named};
 use crate::rng::Rng;
@@ -64,6 +65,8 @@ pub struct Classifier {
     pub number: Option<Number>,
     /// Whether it comes from a file of another program.
     pub foreign: bool,
+    /// Of a network that is linear in its weights around `parameters`, how far they moved. Example: [`Classifier::linearised`].
+    pub displacement: Option<Tensor>,
 }
 
 impl Classifier {
@@ -94,6 +97,7 @@ impl Classifier {
             number,
             schema: None,
             foreign: false,
+            displacement: None,
         })
     }
 
@@ -108,7 +112,14 @@ impl Classifier {
             for start in (0..x.nrows()).step_by(EVALUATED) {
                 let rows = start..(start + EVALUATED).min(x.nrows());
                 let batch = self.standardizer.apply(x.slice(s![rows.clone(), ..]), device)?;
-                let logits = network.forward(&parameters, &batch, Mode::Eval, &mut workspace)?.to_host()?;
+                let logits = match &self.displacement {
+                    None => network.forward(&parameters, &batch, Mode::Eval, &mut workspace)?.to_host()?,
+                    Some(displacement) => {
+                        let mut sum = Tensor::zeros(device, &[0])?;
+                        linearised::outputs(&network, &parameters, displacement, &batch, &mut workspace, &mut sum)?;
+                        sum.to_host()?
+                    }
+                };
                 let to = out.slice_mut(s![rows, ..]).into_iter();
                 to.zip(logits).for_each(|(to, z)| *to = z);
             }

@@ -1,7 +1,7 @@
 //! Training of classifiers: epochs of shuffled batches, views of the images, scores.
 
 use super::snapshots::Plan;
-use super::{Classifier, Labelled, Number, Quality, Snapshots};
+use super::{Classifier, Labelled, Number, Quality, Snapshots, linearised};
 use crate::compute::{self, Math, Move, Rule, Tensor};
 use crate::model::Bundle;
 use crate::net::{LayerSpec, Mode, Optimizer, Schedule, ScheduleKind, Workspace};
@@ -189,6 +189,8 @@ struct Batch {
     x: Tensor,
     view: Tensor,
     labels: Tensor,
+    /// Of a linearised network.
+    outputs: Tensor,
     g: Tensor,
     gradient: Tensor,
     /// `[1]`: the loss of numbers.
@@ -230,6 +232,7 @@ impl<'a> Epochs<'a> {
                 x: empty()?,
                 view: empty()?,
                 labels: empty()?,
+                outputs: empty()?,
                 g: empty()?,
                 gradient: empty()?,
                 loss: Tensor::zeros(device, &[1])?,
@@ -259,7 +262,7 @@ impl<'a> Epochs<'a> {
             seed.fork(2).fork(epoch).shuffle(&mut self.order);
         }
         let rows = &self.order[i * self.settings.batch..((i + 1) * self.settings.batch).min(self.order.len())];
-        let Batch { x, view, labels, g, gradient, loss } = &mut self.batch;
+        let Batch { x, view, labels, outputs, g, gradient, loss } = &mut self.batch;
         compute::gather_rows(&self.x, rows, x)?;
         compute::gather_rows(&self.labels, rows, labels)?;
         let network = &self.classifier.network;
@@ -275,7 +278,13 @@ impl<'a> Epochs<'a> {
             std::mem::swap(x, view);
         }
         let theta = &mut self.classifier.parameters;
-        let logits = network.forward(theta, x, Mode::Train, &mut self.workspace)?;
+        let logits = match &self.classifier.displacement {
+            None => network.forward(theta, x, Mode::Train, &mut self.workspace)?,
+            Some(displacement) => {
+                linearised::outputs(network, theta, displacement, x, &mut self.workspace, outputs)?;
+                &*outputs
+            }
+        };
         g.reshape(logits.shape())?;
         if self.classifier.number.is_some() {
             squared_error(logits, labels, g, loss, &mut self.totals);
@@ -284,7 +293,7 @@ impl<'a> Epochs<'a> {
         }
         network.vjp(theta, x, &mut self.workspace, g, gradient, None)?;
         network.track(theta, &self.workspace, TRACKED);
-        self.optimizer.step(&mut theta.trained, gradient);
+        self.optimizer.step(moving(&mut self.classifier), gradient);
         Ok(())
     }
 
@@ -295,7 +304,8 @@ impl<'a> Epochs<'a> {
         let rows = (done as usize * self.settings.batch).min(self.rows()) as f64;
         let totals = self.totals.to_host()?;
         let (loss, right) = (f64::from(totals[0]) / rows, totals.get(1).map(|right| f64::from(*right) / rows));
-        if loss.is_finite() && compute::all_finite(&self.classifier.parameters.trained) {
+        let Classifier { parameters, displacement, .. } = &self.classifier;
+        if loss.is_finite() && compute::all_finite(displacement.as_ref().unwrap_or(&parameters.trained)) {
             return Ok((loss, right));
         }
         let saved = self.settings.checkpoint.as_ref();
@@ -318,6 +328,11 @@ impl<'a> Epochs<'a> {
     }
 }
 
+/// What training moves: the weights, or the displacement of a linearised network's.
+fn moving(classifier: &mut Classifier) -> &mut Tensor {
+    classifier.displacement.as_mut().unwrap_or(&mut classifier.parameters.trained)
+}
+
 /// The loss `mean (y − t)²` of outputs `y` `[1, b, 1]` for `t` `[b, 1]`: its gradient `2 (y − t)/b` into `g`, and `Σ (y − t)²`, by
 /// way of `sum` `[1]`, added to `total` `[1]`.
 fn squared_error(y: &Tensor, t: &Tensor, g: &mut Tensor, sum: &mut Tensor, total: &mut Tensor) {
@@ -338,6 +353,7 @@ impl Task for Epochs<'_> {
         let kept = self.plan.map(|plan| ("snapshots".to_owned(), format!("{plan:?}")));
         [
             ("network", format!("\"{}\"", self.classifier.network.expression())),
+            ("linearisation", self.classifier.displacement.is_some().to_string()),
             ("rows", self.rows().to_string()),
             ("data", self.fingerprint.to_string()),
             ("epochs", epochs.to_string()),
@@ -398,7 +414,7 @@ impl Task for Epochs<'_> {
         if self.within_epoch() {
             self.means()?;
         }
-        put_numbers(bundle, "theta", &self.classifier.parameters.trained.to_host()?);
+        put_numbers(bundle, "theta", &moving(&mut self.classifier).to_host()?);
         put_numbers(bundle, "constants", &self.classifier.parameters.constants.to_host()?);
         put_numbers(bundle, "totals", &self.totals.to_host()?);
         put_optimizer(bundle, &self.optimizer)?;
@@ -408,7 +424,7 @@ impl Task for Epochs<'_> {
     }
 
     fn load(&mut self, bundle: &Bundle) -> Result<()> {
-        self.classifier.parameters.trained.copy_from_host(&numbers(bundle, "theta")?)?;
+        moving(&mut self.classifier).copy_from_host(&numbers(bundle, "theta")?)?;
         self.classifier.parameters.constants.copy_from_host(&numbers(bundle, "constants")?)?;
         self.totals.copy_from_host(&numbers(bundle, "totals")?)?;
         load_optimizer(bundle, &mut self.optimizer)?;

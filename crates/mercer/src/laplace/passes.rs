@@ -45,6 +45,7 @@ pub(crate) struct Passes<'a> {
 
 impl<'a> Passes<'a> {
     pub fn new(classifier: &'a Classifier) -> Result<Passes<'a>> {
+        classifier.require_nonlinear("linearised Laplace")?;
         let (folded, folded_parameters) = classifier.network.fold(&classifier.parameters)?;
         Ok(Passes { classifier, folded, folded_parameters, device: classifier.parameters.trained.device() })
     }
