@@ -53,6 +53,10 @@ impl Process {
     pub fn likelihood(&self) -> (&'static str, f64, Option<f64>) {
         match self {
             Process::Exact(fitted) => ("log marginal likelihood", fitted.likelihood, None),
+            // Columns are the features of a linear kernel: nothing is left out.
+            Process::Features(fitted) if fitted.origin().method == "linear" => {
+                ("log marginal likelihood", fitted.bound, None)
+            }
             Process::Features(fitted) => ("lower bound of the log marginal likelihood", fitted.bound, None),
             Process::Iterative(fitted) => ("log marginal likelihood", fitted.likelihood, Some(fitted.likelihood_error)),
             Process::Classes(fitted) => ("log marginal likelihood (Laplace approximation)", fitted.likelihood, None),
@@ -74,8 +78,8 @@ impl Process {
         let Process::Iterative(fitted) = self else { return None };
         let (rank, iterations, residual, excess) = (fitted.rank, fitted.iterations, fitted.residual, fitted.excess);
         let said = format!(
-            "conjugate gradients: {iterations} products, relative residual {residual:.1e}, preconditioner of rank {rank}; deviations up to {} above \
-             the exact ones",
+            "conjugate gradients: {iterations} products, relative residual {residual:.1e}, preconditioner of rank {rank}; deviations {} above \
+             the exact ones in root mean square",
             text::percent(excess)
         );
         let object =
