@@ -184,6 +184,7 @@ impl Classifier {
             schema: self.schema.clone(),
             number: self.number,
             foreign: self.foreign,
+            displacement: None,
         })
     }
 
