@@ -17,8 +17,8 @@ fn the_snapshots_of_a_run_give_probabilities_beside_the_baselines() {
         folder.object(&format!("{train} --snapshots run --snapshot-every 3 --snapshot-from 0.7 --out a.safetensors"));
     let count = trained["snapshots"].as_array().unwrap().len();
     assert_eq!(count, 11, "{trained}"); // 9 steps an epoch, 108 in all, from step 75
-    let evaluated = folder.object("evaluate run/step-00000108.safetensors --data digits");
-    assert!(number(&evaluated["accuracy"]) > 0.8, "{evaluated}");
+    let evaluated = folder.object("evaluate run/step-00000108.safetensors digits");
+    assert!(number(&evaluated["test"]["accuracy"]) > 0.8, "{evaluated}");
     folder.object(&format!("{train} --seed 1 --out b.safetensors"));
     let rest = "--rows 1-700 --validation digits --test digits --ood digits -k 4";
     let line = format!(

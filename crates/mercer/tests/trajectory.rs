@@ -134,11 +134,15 @@ fn averages_and_moments_are_those_of_the_parameters() {
     let (fit, _) = digits();
     let average = trajectory.average(fit.x.view()).unwrap();
     assert!(average.parameters.trained.to_host().unwrap().iter().zip(&mean).all(|(a, b)| *a == *b as f32));
-    let (weights, bias) = (mean.slice(s![..64 * 12]), mean.slice(s![64 * 12..65 * 12]));
-    let weights = weights.to_shape((64, 12)).unwrap();
+    let tensors = average.network.tensors(&average.parameters).unwrap();
+    let tensor = |name: &str| {
+        tensors.iter().find(|t| t.name == name).map(|t| t.data.iter().map(|v| f64::from(*v)).collect::<Vec<f64>>())
+    };
+    let weights = Array2::from_shape_vec((12, 64), tensor("fc1.weight").unwrap()).unwrap();
+    let bias = tensor("fc1.bias").map_or(Array1::zeros(12), Array1::from_vec);
     let standard = average.standardizer.apply(fit.x.view(), Device::Cpu).unwrap().to_host().unwrap();
     let x = Array2::from_shape_fn((300, 64), |(i, j)| f64::from(standard[64 * i + j]));
-    let hidden = x.dot(&weights) + &bias;
+    let hidden = x.dot(&weights.t()) + &bias;
     let (first, rest) = (hidden.slice(s![..256, ..]), hidden.slice(s![256.., ..]));
     let shared = |of: fn(&ndarray::ArrayView2<f64>) -> Array1<f64>| (of(&first) * 256.0 + of(&rest) * 44.0) / 300.0;
     let want = [shared(|h| h.mean_axis(Axis(0)).unwrap()), shared(|h| h.var_axis(Axis(0), 0.0))];
