@@ -8,6 +8,9 @@ use mercer_figure::{Grid, Plot};
 /// Bins of the histograms of confidence.
 const BINS: usize = 10;
 
+/// Mean confidence, accuracy and number of the rows in a bin of confidence.
+type Bin = (f64, f64, usize);
+
 /// The report: `drawn` is a figure of the posterior, with its caption.
 pub fn page(judged: &Judgement, title: &str, why: &str, rows: &str, drawn: Option<(String, &str)>) -> Report {
     let caption = "In brackets, intervals of 95 % by bootstrap; differences by paired bootstrap on the same rows.";
@@ -30,11 +33,7 @@ pub fn page(judged: &Judgement, title: &str, why: &str, rows: &str, drawn: Optio
 }
 
 /// Reliability diagrams, of mean confidence, accuracy and rows of bins, and histograms of the confidence of rows, by name.
-pub fn calibration(
-    page: Report,
-    reliability: &[(&str, &[(f64, f64, usize)])],
-    confidence: &[(&str, &[f64])],
-) -> Report {
+pub fn calibration(page: Report, reliability: &[(&str, &[Bin])], confidence: &[(&str, &[f64])]) -> Report {
     let columns = reliability.len().clamp(1, 3);
     let mut diagrams = Grid::new("Reliability", columns).panel_size(230.0, 200.0).shared();
     for (name, bins) in reliability {

@@ -105,9 +105,9 @@ fn functions(folder: &Folder, name: &str, n: usize, seed: u64) {
         let class = usize::from(u > p[0]) + usize::from(u > p[0] + p[1]);
         table += &format!("{},{},{class},{}\n", x[[i, 0]], x[[i, 1]], z[0] + 0.5 * rng.normal());
     }
-    std::fs::write(folder.join(&format!("{name}.csv")), table).unwrap();
+    std::fs::write(folder.join(format!("{name}.csv")), table).unwrap();
     let write = |kind: &str, array: ndarray::ArrayViewD<f64>| {
-        mercer::data::write_npy(&folder.join(&format!("{kind}-{name}.npy")), array).unwrap();
+        mercer::data::write_npy(&folder.join(format!("{kind}-{name}.npy")), array).unwrap();
     };
     write("z", z.view().into_dyn());
     write("j", j.view().into_dyn());

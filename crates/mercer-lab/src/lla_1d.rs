@@ -70,7 +70,7 @@ struct Case {
 /// `y = sin 4x + x/2` with noise 0.1, at rows on both sides of a gap.
 fn wave(config: &Config) -> Labelled {
     let mut rng = Rng::new(config.seed).fork(1);
-    let side = |i: usize, u: f64| if i % 2 == 0 { -1.0 + 0.6 * u } else { 0.3 + 0.7 * u };
+    let side = |i: usize, u: f64| if i.is_multiple_of(2) { -1.0 + 0.6 * u } else { 0.3 + 0.7 * u };
     let x = Array2::from_shape_fn((config.n, 1), |(i, _)| side(i, rng.uniform()));
     let numbers = x.iter().map(|x| (4.0 * x).sin() + 0.5 * x + 0.1 * rng.normal()).collect();
     Labelled { x, labels: vec![], classes: vec![], numbers, image: None }

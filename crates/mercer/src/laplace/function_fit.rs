@@ -280,22 +280,11 @@ fn likelihood(y: &Target, classes: &[String], n: usize) -> Result<Likelihood> {
 /// `H = Σ_i Ψ_iᵀ Λ_i Ψ_i = Q diag(λ) Qᵀ` in their span.
 fn weights(network: &NetworkFunctions, count: Option<usize>, context: &FitContext) -> Result<Weights> {
     fail_if!(count == Some(0), "at least one eigenfunction is needed");
-    let (n, c, k) = (network.n(), network.outputs(), network.functions());
+    let (n, c) = (network.n(), network.outputs());
     let mut squares = 0.0;
-    let sum = |map: Option<&Array2<f64>>, of: &mut dyn FnMut(&Array2<f64>, ArrayView2<f64>) -> Array2<f64>| {
-        let order = map.map_or(k, |map| map.ncols());
-        let mut gram = Array2::zeros((order, order));
-        for rows in network.batches() {
-            context.progress.step("functions", rows.start, n, "rows");
-            let (z, psi) = parts(network.rows(rows)?.view(), c);
-            let psi = map.map_or_else(|| psi.clone(), |map| matmul(psi.view(), map.view()));
-            gram += &of(&psi, z.view());
-        }
-        Ok::<_, Error>(gram)
-    };
     let leading = match count {
         Some(count) => {
-            let gram = sum(None, &mut |psi, _| matmul(psi.t(), psi.view()))?;
+            let gram = summed(network, None, context, |psi, _| matmul(psi.t(), psi.view()))?;
             let (μ, u) = eigh(context.device, gram.view())?;
             let kept = μ.iter().take(count).take_while(|value| **value > 1e-12 * μ[0] && **value > 0.0).count();
             fail_if!(kept == 0, "the functions are zero at all rows");
@@ -303,7 +292,7 @@ fn weights(network: &NetworkFunctions, count: Option<usize>, context: &FitContex
         }
         None => None,
     };
-    let h = sum(leading.as_ref(), &mut |psi, z| {
+    let h = summed(network, leading.as_ref(), context, |psi, z| {
         squares += psi.iter().map(|v| v * v).sum::<f64>();
         dense_gram(psi, z, c > 1)
     })?;
@@ -312,4 +301,23 @@ fn weights(network: &NetworkFunctions, count: Option<usize>, context: &FitContex
     let map = leading.map_or_else(|| q.clone(), |u| matmul(u.view(), q.view()));
     let eigenvalues = Array1::from_iter(λ.into_iter().map(|λ| λ.max(0.0)));
     Ok(Weights { eigenvalues, map, mean_square: squares / (n * c) as f64 })
+}
+
+/// The sum of `of(ψ, z)` `[k, k]` over batches of rows, for functions `ψ` `[b·C, k]`, mapped by `map` `[K, k]` where it is given, and outputs `z`
+/// `[b, C]`.
+fn summed(
+    network: &NetworkFunctions,
+    map: Option<&Array2<f64>>,
+    context: &FitContext,
+    mut of: impl FnMut(&Array2<f64>, ArrayView2<f64>) -> Array2<f64>,
+) -> Result<Array2<f64>> {
+    let order = map.map_or(network.functions(), |map| map.ncols());
+    let mut gram = Array2::zeros((order, order));
+    for rows in network.batches() {
+        context.progress.step("functions", rows.start, network.n(), "rows");
+        let (z, psi) = parts(network.rows(rows)?.view(), network.outputs());
+        let psi = map.map_or_else(|| psi.clone(), |map| matmul(psi.view(), map.view()));
+        gram += &of(&psi, z.view());
+    }
+    Ok(gram)
 }
