@@ -47,6 +47,7 @@ pub fn measure(
         schema: None,
         number: None,
         foreign: true,
+        displacement: None,
     };
     let (network, data) = (Arc::new(network), Labelled { x, labels: y, classes, numbers: vec![], image: None });
     let prior = Prior::Given { precision: PRECISION, noise: 1.0 };

@@ -116,8 +116,6 @@ pub struct Options {
     pub steps: Option<u64>,
     /// Number of random directions.
     pub directions: Option<usize>,
-    /// The experiment at its published size, for a GPU.
-    pub published: bool,
 }
 
 /// The output of an experiment.

@@ -67,7 +67,7 @@ pub struct Train {
     weight_decay: Option<f64>,
 
     /// Train the network's linearisation at its start, f(x, w0) + f'(x, w0)(w - w0), which is linear in the weights
-    #[arg(long, alias = "linearized")]
+    #[arg(long, alias = "linearized", conflicts_with = "snapshots")]
     linearised: bool,
 
     /// Do not augment colour images (random shifts by up to four pixels, and mirroring)

@@ -30,6 +30,7 @@ impl Trajectory {
             "there are no networks (.safetensors); training writes snapshots where it is asked to"
         );
         fail_if!(networks.len() == 1, "there is a single network; at least two are needed");
+        networks.iter().try_for_each(|network| network.require_nonlinear("the kernel of snapshots"))?;
         let first = &networks[0];
         fail_if!(first.number.is_some(), "the networks predict a number; the kernel of snapshots is for classes");
         for (i, other) in networks.iter().enumerate().skip(1) {
