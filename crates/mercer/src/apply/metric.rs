@@ -81,7 +81,7 @@ impl Metric {
     /// The mean outer product `[d, d]` of gradients by x, from that of gradients by `M^{1/2}x`: `M^{1/2} g M^{1/2}`.
     pub fn pull_back(&self, g: ArrayView2<f64>) -> Array2<f64> {
         match self.form {
-            MetricForm::Diagonal => &g * &self.root * &self.root.t(),
+            MetricForm::Diagonal => &g * &self.root * self.root.t(),
             MetricForm::Full => matmul(matmul(self.root.view(), g).view(), self.root.view()),
         }
     }
@@ -119,7 +119,7 @@ impl Importances {
         let trace = g.diag().sum().max(f64::MIN_POSITIVE);
         let of_halves =
             halves.as_ref().map(|[a, b]| -> Result<_> { Ok([leading(a.view(), device)?, leading(b.view(), device)?]) });
-        let of_halves: Option<[Vec<(f64, Array1<f64>)>; 2]> = of_halves.transpose()?;
+        let of_halves = of_halves.transpose()?;
         let direction = |(j, (λ, u)): (usize, (f64, Array1<f64>))| {
             let cosine = |half: &Vec<(f64, Array1<f64>)>| u.dot(&half[j].1).abs();
             let agreement = of_halves.as_ref().map(|[a, b]| cosine(a).min(cosine(b)));

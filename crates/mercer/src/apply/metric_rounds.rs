@@ -34,15 +34,15 @@ const GRADIENTS: usize = 10_000;
 
 /// Ridge regression under a metric: on all points, or on features of landmarks.
 pub(super) enum Model {
-    Ridge(FittedRidge),
-    Features(FittedFeatureRidge),
+    Ridge(Box<FittedRidge>),
+    Features(Box<FittedFeatureRidge>),
 }
 
 impl Model {
     pub fn predict(&self) -> &dyn Predict {
         match self {
-            Model::Ridge(model) => model,
-            Model::Features(model) => model,
+            Model::Ridge(model) => &**model,
+            Model::Features(model) => &**model,
         }
     }
 
@@ -86,8 +86,10 @@ impl Model {
 
     pub fn unpack(bundle: &Bundle, device: Device) -> Result<Model> {
         match bundle.text("model")? {
-            FittedRidge::KIND => FittedRidge::unpack(bundle, device).map(Model::Ridge),
-            FittedFeatureRidge::KIND => FittedFeatureRidge::unpack(bundle, device).map(Model::Features),
+            FittedRidge::KIND => FittedRidge::unpack(bundle, device).map(|model| Model::Ridge(model.into())),
+            FittedFeatureRidge::KIND => {
+                FittedFeatureRidge::unpack(bundle, device).map(|model| Model::Features(model.into()))
+            }
             other => Err(Error::input(format!("holds a machine made of '{other}', which is not known here"))),
         }
     }
@@ -159,10 +161,11 @@ impl Work<'_> {
         let model = match Learner::choose(&kernel, z.dim(), *rank, self.context).0 {
             Learner::Ridge(solver) => {
                 let ridge = Ridge { kernel, alpha, solver, centred: true, class_weights };
-                Model::Ridge(ridge.learn(z.view(), self.y, self.context)?)
+                Model::Ridge(ridge.learn(z.view(), self.y, self.context)?.into())
             }
             Learner::Features(map) => {
-                Model::Features(FeatureRidge { map, alpha, class_weights }.learn(z.view(), self.y, self.context)?)
+                let fitted = FeatureRidge { map, alpha, class_weights }.learn(z.view(), self.y, self.context)?;
+                Model::Features(fitted.into())
             }
         };
         Ok(Round { metric, model, factor })

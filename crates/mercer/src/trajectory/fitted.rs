@@ -164,8 +164,7 @@ impl Saved for FittedTrajectory {
             _ => true,
         };
         fail_if!(
-            !fits
-                || !(found.value > 0.0 && temperature > 0.0)
+            !(fits && found.value > 0.0 && temperature > 0.0)
                 || origin.d != net.inputs()
                 || networks[0].number.is_some()
                 || predictive == Predictive::Sampling { count: 0 },
