@@ -266,7 +266,8 @@ fn the_scale_and_the_temperature_have_the_least_loss() {
 fn networks_are_averaged_and_files_hold_every_method() {
     let (trajectory, (fit, other)) = (trajectory(), digits());
     let g = outputs(&trajectory, &other.x);
-    let p = g.outer_iter().map(|g| softmax_rows(g.to_owned())).fold(Array2::zeros((150, 10)), |sum, p| sum + p) / 7.0;
+    let p = g.outer_iter().map(|g| softmax_rows(g.to_owned())).fold(Array2::<f64>::zeros((150, 10)), |sum, p| sum + p)
+        / 7.0;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("m.mercer");
     let swag = Method::Swag { draws: 3, rank: 4 };
