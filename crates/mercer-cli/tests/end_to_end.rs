@@ -478,7 +478,7 @@ fn the_theory_of_wide_networks_is_reproduced() {
     for name in names.into_iter().chain(["low-dimensional-support"]) {
         let object = folder.object(&format!("reproduce {name} --quick --out out"));
         assert!(object["result"]["verdict"].as_str().unwrap().len() > 40, "{name}");
-        let page = std::fs::read_to_string(folder.join(&format!("out/{name}.html"))).unwrap();
+        let page = std::fs::read_to_string(folder.join(format!("out/{name}.html"))).unwrap();
         for part in ["Expected: ", "Observed: ", "<svg", "--quick --seed 0"] {
             assert!(page.contains(part), "{name}: {part}");
         }

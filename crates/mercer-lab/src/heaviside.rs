@@ -181,8 +181,7 @@ const EXPECTATION: &str = "kernel ridge regression is linear in the targets, and
 fn observation(found: &Results) -> String {
     let exponents: Vec<String> =
         found.exponents.iter().map(|(learner, e)| format!("{} for the {}", e.text(), learner.name())).collect();
-    let last =
-        |learner: Learner| found.measured.iter().filter(|m| m.learner == learner).next_back().map(|m| m.error.text());
+    let last = |learner: Learner| found.measured.iter().rfind(|m| m.learner == learner).map(|m| m.error.text());
     format!(
         "the exponents of the error in n are {}. With the most examples the errors are {}.",
         exponents.join(", "),

@@ -220,7 +220,8 @@ fn figure(found: &Results) -> String {
     ] {
         let x: Vec<f64> = rows.iter().map(at).collect();
         let mut plot = Plot::new(label).x_log(label).y_log("relative size");
-        let series: [(&str, fn(&Measured) -> Interval); 4] = [
+        type Series = (&'static str, fn(&Measured) -> Interval);
+        let series: [Series; 4] = [
             ("κ(w_0)", |m| m.kappa),
             ("distance from the linear model", |m| m.gap),
             ("change of the NTK", |m| m.kernel),

@@ -206,7 +206,7 @@ fn figure(found: &Results, config: &Config) -> String {
         plot = plot.line("mean of all networks", &x, &seen.mean.to_vec()).colour(1).dashed();
         grid = grid.panel(plot.scatter("examples", &found.problem.x.column(0).to_vec(), &found.problem.y).colour(6));
     }
-    let last = found.measured.iter().filter(|m| m.width == widest).next_back();
+    let last = found.measured.iter().rfind(|m| m.width == widest);
     let deviations = |v: &Array1<f64>| v.mapv(f64::sqrt).to_vec();
     let mut plot = Plot::new("Deviations").x("x").y("deviation");
     plot = plot.line("process, last t", &x, &deviations(&found.predicted[found.predicted.len() - 1].variance));
