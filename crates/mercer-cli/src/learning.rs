@@ -90,7 +90,7 @@ pub struct Learning {
 const KERNEL: &str = "rbf(lengthscale=median)";
 
 /// The kernel of an ensemble of networks where none is given.
-const ENSEMBLE_KERNEL: &str = "ntk(depth=3)";
+const ENSEMBLE_KERNEL: &str = "ntk(depth=3, b_var=0.1)";
 
 /// A number, or `None` for whatever leaves the least error.
 type Choice = Option<f64>;

@@ -20,7 +20,7 @@ fn a_network_gets_probabilities_and_every_method_stands_beside_the_baselines() {
     folder.object("train digits --rows 1-900 --net 'dense(32) relu dense(10)' --epochs 30 --out net.safetensors");
     let line = "laplace net.safetensors digits --rows 1-900 --validation digits --test digits --ood digits --report p.html --out m.mercer";
     let found = folder.object(line);
-    assert_eq!(found["methods"].as_array().unwrap().len(), 8, "{found}");
+    assert_eq!(found["methods"].as_array().unwrap().len(), 9, "{found}");
     let losses: Vec<f64> = found["methods"].as_array().unwrap().iter().map(|m| number(&m["validation_nll"])).collect();
     let best = losses.iter().copied().fold(f64::INFINITY, f64::min);
     let chosen = named(&found, found["method"].as_str().unwrap());

@@ -12,7 +12,7 @@ fn number(value: &Value) -> f64 {
 #[test]
 fn the_snapshots_of_a_run_give_probabilities_beside_the_baselines() {
     let folder = Folder::new();
-    let train = "train digits --rows 1-700 --net 'dense(24) bn relu dense(10)' --epochs 12 --batch 64";
+    let train = "train digits --rows 1-560 --test digits --net 'dense(24) bn relu dense(10)' --epochs 12 --batch 64";
     let trained =
         folder.object(&format!("{train} --snapshots run --snapshot-every 3 --snapshot-from 0.7 --out a.safetensors"));
     let count = trained["snapshots"].as_array().unwrap().len();
@@ -66,7 +66,7 @@ fn the_snapshots_of_a_run_give_probabilities_beside_the_baselines() {
 #[test]
 fn what_cannot_be_done_is_said_in_a_sentence() {
     let folder = Folder::new();
-    let train = "train digits --rows 1-100 --net 'dense(8) relu dense(10)' --epochs 2 --batch 50";
+    let train = "train digits --rows 1-100 --net 'dense(8) relu dense(10)' --epochs 8 --batch 50";
     folder.said(&format!("{train} --snapshots run --snapshot-every 1 --snapshot-from 0 --out a.safetensors"));
     std::fs::create_dir(folder.join("empty")).unwrap();
     std::fs::create_dir(folder.join("one")).unwrap();
@@ -79,7 +79,7 @@ fn what_cannot_be_done_is_said_in_a_sentence() {
         (trajectory("empty digits"), &["empty", "no networks"]),
         (trajectory("one digits"), &["single network"]),
         (trajectory("missing digits"), &["missing"]),
-        (trajectory("run digits -k 9"), &["9 eigenfunctions", "span"]),
+        (trajectory("run digits -k 99"), &["99 eigenfunctions", "span"]),
         (trajectory("run digits --method ensemble"), &["--ensemble"]),
         (trajectory("run digits --validation 2"), &["--validation"]),
     ] {

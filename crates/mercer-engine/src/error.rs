@@ -72,7 +72,7 @@ pub enum Error {
 impl Error {
     /// An [`Error::Input`] from anything that can be shown.
     pub fn input(message: impl Into<String>) -> Self {
-        Error::Input(message.into())
+        Error::Input(shortened(message.into()))
     }
 
     /// An [`Error::Input`]: there is no `what` called `word` among the `known` ones.
@@ -87,13 +87,23 @@ impl Error {
 
     /// An [`Error::File`]: `path` is not what it should be.
     pub fn file(path: &Path, what: impl Into<String>) -> Self {
-        Error::File { path: path.to_owned(), what: what.into() }
+        Error::File { path: path.to_owned(), what: shortened(what.into()) }
     }
 
     /// An [`Error::Io`] on `path`.
     pub fn io(path: &Path, source: std::io::Error) -> Self {
         Error::Io { path: path.to_owned(), source }
     }
+}
+
+/// A message that quotes an input of any length: without its middle, if it is longer than a page.
+fn shortened(message: String) -> String {
+    const ENDS: usize = 700;
+    let count = message.chars().count();
+    if count <= 2 * ENDS {
+        return message;
+    }
+    message.chars().take(ENDS).chain(" … ".chars()).chain(message.chars().skip(count - ENDS)).collect()
 }
 
 /// `fail_if!(condition, "message {value}")`: if the condition holds, the function returns an [`Error::Input`] that says so.

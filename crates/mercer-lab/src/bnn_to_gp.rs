@@ -346,7 +346,7 @@ mod tests {
         let (a, b) = (ndarray::array![[1.0, 0.3], [0.3, 0.5]], ndarray::array![[2.0, -0.4], [-0.4, 1.0]]);
         let scale = 1.5;
         let found = squared_discrepancy(&[a.clone(), a.clone()], &b, scale).unwrap();
-        let draws = 2000;
+        let draws = 8000;
         let mut normal = |k: &Array2<f64>| {
             let factor = Cholesky::new(Device::Cpu, k.view()).unwrap();
             let l = factor.lower().unwrap();

@@ -341,15 +341,14 @@ fn classes_get_the_probabilities_of_their_process() {
     assert!(far.iter().all(|p| (p - 1.0 / 3.0).abs() < 0.03), "{far}");
 }
 
-/// Each left-out probability is close to that of a process with the same kernel on the other points.
+/// Each left-out probability is that of a process with the same kernel on the other parts of the points: of five points, on the other four.
 #[test]
 fn left_out_classes_are_what_the_others_predict() {
-    let x = uniform(40, 1, 2.0, 43);
-    let y = drawn_classes("4*rbf(0.7)", x.view(), 2, 44);
+    let x = ndarray::array![[-1.5], [-0.7], [0.1], [0.8], [1.9]];
+    let y = Target::Classes { labels: vec![0, 1, 0, 0, 1], names: vec!["a".into(), "b".into()] };
     let all = classifier("rbf(0.7)", x.view(), &y);
-    let left = all.left_out.mapv(f64::exp);
-    for i in [0, 11, 25, 39] {
-        let rest: Vec<usize> = (0..40).filter(|&j| j != i).collect();
+    for i in 0..5 {
+        let rest: Vec<usize> = (0..5).filter(|&j| j != i).collect();
         let others = x.select(Axis(0), &rest);
         // The same amplitude, and no search.
         let process = GaussianProcessClassifier::new(Expression::parse(&all.kernel().to_string()).unwrap());
@@ -357,9 +356,26 @@ fn left_out_classes_are_what_the_others_predict() {
         let fitted = GaussianProcessClassifier { tuning, ..process }
             .fit(others.view(), &y.select(&rest), &FitContext::default())
             .unwrap();
-        let expected = fitted.scores(x.slice(s![i..i + 1, ..])).unwrap().mapv(f64::exp);
-        assert!((left[[i, 0]] - expected[[0, 0]]).abs() < 0.03, "{i}: {} {}", left[[i, 0]], expected[[0, 0]]);
+        let expected = fitted.scores(x.slice(s![i..i + 1, ..])).unwrap();
+        assert!((all.left_out[[i, 0]] - expected[[0, 0]]).abs() < 1e-6, "{i}: {} {expected}", all.left_out.row(i));
     }
+}
+
+/// Noisy classes that overlap a little: the amplitude is large, and left-out rows still say what new rows are like.
+#[test]
+fn left_out_classes_are_as_uncertain_as_new_ones() {
+    let moons = |n: usize, seed: u64| {
+        mercer::data::open(&format!("moons(n={n}, noise=0.2, seed={seed})"), &Default::default()).unwrap()
+    };
+    let (train, test) = (moons(210, 0), moons(2000, 100));
+    let fitted = classifier("rbf(auto)", train.x.to_f64().view(), train.y.as_ref().unwrap());
+    let loss = |scores: ArrayView2<f64>, y: &Target| {
+        let p = fitted.probabilities(scores).unwrap();
+        ClassReport::new(y, &fitted.decode(scores), Some(p.view())).unwrap().log_loss.unwrap()
+    };
+    let left_out = loss(fitted.left_out.view(), train.y.as_ref().unwrap());
+    let new = loss(fitted.scores(test.x.to_f64().view()).unwrap().view(), test.y.as_ref().unwrap());
+    assert!(new < 0.2 && (left_out - new).abs() < 0.08, "{left_out} {new}");
 }
 
 #[test]
@@ -395,5 +411,5 @@ fn well_separated_classes_get_confident_probabilities() {
     };
     let ours = log_loss(fitted.probabilities(scores.view()).unwrap());
     let cautious = log_loss(scores.mapv(f64::exp));
-    assert!(ours < 0.06 && ours < 0.5 * cautious, "{ours} {cautious}");
+    assert!(ours < 0.1 && ours < 0.5 * cautious, "{ours} {cautious}");
 }

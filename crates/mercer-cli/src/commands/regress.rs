@@ -29,7 +29,7 @@ pub struct Regress {
     examples: Examples,
 
     /// Kernel expression (see `mercer kernels`), or precomputed: the data is a kernel matrix [n, n], and new points are rows of
-    /// their values with the n points, [m, n] [default: rbf(lengthscale=median); ntk-ensemble: ntk(depth=3)]
+    /// their values with the n points, [m, n] [default: rbf(lengthscale=median); ntk-ensemble: ntk(depth=3, b_var=0.1)]
     #[arg(long, value_name = "EXPRESSION")]
     kernel: Option<String>,
 

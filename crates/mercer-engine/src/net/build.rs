@@ -370,6 +370,6 @@ mod tests {
         // Of a long architecture, messages quote the ends.
         let long = format!("dense(3) {}dense(1)", "radial ".repeat(5000));
         let error = parse(&long, 12).map(|_| ()).unwrap_err().to_string();
-        assert!(error.contains("dense(3) radial") && error.contains("radial dense(1)") && error.len() < 300, "{error}");
+        assert!(error.contains("dense(3) radial") && error.contains(") dense(1)\"") && error.len() < 300, "{error}");
     }
 }

@@ -1,9 +1,9 @@
 //! Classification by Gaussian processes.
 
+use super::alpha::splits;
 use super::gaussian_process::notes;
 use super::probabilities::{left_out_sharpness, sharpened, softmax};
 use super::reference::{Reference, check_new};
-use super::ridge_head::outer;
 use super::softmax_laplace::Mode;
 use super::targets::Encoding;
 use super::traits::{fields, not_kept, saved};
@@ -24,6 +24,8 @@ use std::time::Instant;
 const BLOCK: usize = 256;
 /// Draws of the latent functions, in pairs `f̄ ± δ`, of which probabilities are the mean.
 const PAIRS: usize = 1000;
+/// Parts of the rows, each left out once.
+const FOLDS: usize = 5;
 
 /// Gaussian-process classification: one latent function `f_c ~ GP(0, κ)` for each class, and classes with the probabilities
 /// `softmax(f(x))`.
@@ -33,7 +35,7 @@ const PAIRS: usize = 1000;
 /// softmax over the posterior, so that they are uncertain far from the data. Laplace's approximation makes q too cautious where classes are well
 /// separated, so probabilities are `p ∝ q^t`, with the t of the least log loss on left-out rows.
 ///
-/// It takes about C·n² numbers, and C·n³ operations for each of some ten Newton steps, so that it is for a few thousand points.
+/// It takes about C·n² numbers, and C·n³ operations for each of some thirty Newton steps, so that it is for a few thousand points.
 ///
 /// ```
 /// use mercer::apply::{Fit, GaussianProcessClassifier, Predict};
@@ -43,7 +45,7 @@ const PAIRS: usize = 1000;
 /// let y = Target::Classes { labels, names: vec!["low".into(), "high".into()] };
 /// let process = GaussianProcessClassifier::new(Expression::parse("rbf(lengthscale=auto)")?);
 /// let fitted = process.fit(x.view(), &y, &FitContext::default())?;
-/// let scores = fitted.scores(ndarray::array![[0.5], [2.0], [100.0]].view())?;
+/// let scores = fitted.scores(ndarray::array![[0.5], [2.05], [100.0]].view())?;
 /// let p = fitted.probabilities(scores.view()).unwrap();
 /// assert!(p[[0, 0]] > 0.9 && (p[[1, 0]] - 0.5).abs() < 0.3 && (p[[2, 0]] - 0.5).abs() < 0.1);
 /// # Ok::<(), mercer::Error>(())
@@ -77,7 +79,7 @@ pub struct FittedGaussianProcessClassifier {
     encoding: Encoding,
     /// t
     sharpness: Option<f64>,
-    /// The scores `[n, C]` of each fitted point given all others. A file does not keep them.
+    /// The scores `[n, C]` of each fitted point given the four fifths of the points that it is not in. A file does not keep them.
     pub left_out: Array2<f64>,
     /// `K⁻¹f = y − π` at the mode `[n, C]`
     coefficients: Array2<f64>,
@@ -105,11 +107,10 @@ impl Fit for GaussianProcessClassifier {
         let found = self.tuning.best_for_classes(&self.kernel, x, y, context)?;
         // A request to end early was about the search; the posterior is computed.
         let interrupted = context.keeps_best().cut_short();
-        context.progress.step("gaussian process", 0, 1, "mode of the latent functions");
         let k = gram::<f64>(&found.kernel, x, context.device)?;
+        let left_out = cross_validated(k.view(), encoded.view(), context)?;
+        context.progress.step("gaussian process", FOLDS, FOLDS + 1, "mode of the latent functions");
         let (mode, likelihood) = Mode::find(k.view(), encoded.view(), Array2::zeros(encoded.dim()), context.device)?;
-        context.progress.step("gaussian process", 0, 1, "left-out rows");
-        let left_out = without_own_term(&mode, k.view())?;
         let origin = Origin::new("gaussian-process", &found.kernel, x.dim(), context, start);
         Ok(FittedGaussianProcessClassifier {
             likelihood,
@@ -150,23 +151,30 @@ impl FittedGaussianProcessClassifier {
     }
 }
 
-/// The scores `[n, C]` of each fitted point given all others, from the posterior with the kernel matrix `k` `[n, n]`, by taking the point's own
-/// term out: with Σ the covariance at the point, W its curvature and g its `y − π`, the covariance without it is `Σ₋ = (Σ⁻¹ − W)⁻¹` and the mean
-/// `f − Σ₋g`.
-fn without_own_term(mode: &Mode, k: ArrayView2<f64>) -> Result<Array2<f64>> {
-    let (means, covariances) = mode.posterior(k, &k.diag().to_owned())?;
+/// The scores `[n, C]` of each point given the other parts of the rows, for the kernel matrix `k` `[n, n]` and one-hot classes `y` `[n, C]`.
+///
+/// Taking a point's own term out of the posterior would need no new mode, but is far too confident where the amplitude is large.
+fn cross_validated(k: ArrayView2<f64>, y: ArrayView2<f64>, context: &FitContext) -> Result<Array2<f64>> {
+    let mut scores = Array2::zeros(y.dim());
+    for (fold, (rest, out)) in splits(y.nrows(), FOLDS.min(y.nrows()), context.seed).enumerate() {
+        context.progress.step("gaussian process", fold, FOLDS, "left-out rows");
+        let among = k.select(Axis(0), &rest);
+        let (inside, cross) = (among.select(Axis(1), &rest), among.select(Axis(1), &out));
+        let y = y.select(Axis(0), &rest);
+        let (mode, _) = Mode::find(inside.view(), y.view(), Array2::zeros(y.dim()), context.device)?;
+        let (means, covariances) = mode.posterior(cross.view(), &out.iter().map(|&i| k[[i, i]]).collect())?;
+        for (row, &i) in mean_scores(&means, &covariances)?.rows().into_iter().zip(&out) {
+            scores.row_mut(i).assign(&row);
+        }
+    }
+    Ok(scores)
+}
+
+/// `log E[softmax(f)]` `[m, C]` for latent functions with these means `[m, C]` and, row by row, covariances `[C, C]`.
+fn mean_scores(means: &Array2<f64>, covariances: &[Array2<f64>]) -> Result<Array2<f64>> {
     let (z, mut scores) = (draws(means.ncols()), Array2::zeros(means.dim()));
-    for (i, (mean, covariance)) in means.rows().into_iter().zip(&covariances).enumerate() {
-        let mut π = mean.to_owned();
-        softmax(π.as_slice_mut().expect("in order"));
-        let w = Array2::from_diag(&π) - outer(π.view(), π.view());
-        // Σ₋ = R(I − RᵀWR)⁻¹Rᵀ
-        let r = root(covariance)?;
-        let (μ, u) = eigh(Device::Cpu, r.t().dot(&w).dot(&r).view())?;
-        let left = μ.iter().map(|μ| 1.0 / (1.0 - μ).max(f64::EPSILON).sqrt()).collect::<Array1<f64>>();
-        let r = r.dot(&u) * &left;
-        let mean = &mean - &r.dot(&r.t().dot(&mode.coefficients.row(i)));
-        scores.row_mut(i).assign(&log_mean_softmax(mean.view(), &r, &z));
+    for ((mut out, mean), covariance) in scores.rows_mut().into_iter().zip(means.rows()).zip(covariances) {
+        out.assign(&log_mean_softmax(mean, &root(covariance)?, &z));
     }
     Ok(scores)
 }
@@ -199,16 +207,11 @@ impl Predict for FittedGaussianProcessClassifier {
     fields! { origin: Origin = reference.origin; }
 
     fn evaluate(&self, x: ArrayView2<f64>) -> Result<Array2<f64>> {
-        let z = draws(self.encoding.width());
         let mut scores = Array2::zeros((x.nrows(), self.encoding.width()));
         for start in (0..x.nrows()).step_by(BLOCK) {
             let end = x.nrows().min(start + BLOCK);
             let (means, covariances) = self.latent(x.slice(s![start..end, ..]))?;
-            for ((mut out, mean), covariance) in
-                scores.slice_mut(s![start..end, ..]).axis_iter_mut(Axis(0)).zip(means.rows()).zip(&covariances)
-            {
-                out.assign(&log_mean_softmax(mean, &root(covariance)?, &z));
-            }
+            scores.slice_mut(s![start..end, ..]).assign(&mean_scores(&means, &covariances)?);
         }
         Ok(scores)
     }

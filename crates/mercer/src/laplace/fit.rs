@@ -4,7 +4,7 @@ use super::functions::{Basis, Functions};
 use super::likelihood::Likelihood;
 use super::passes::{Hidden, Passes};
 use super::search::search;
-use super::{FittedLaplace, Laplace, Method, Predictive, Prior, Searched, Structure};
+use super::{FittedLaplace, Laplace, Method, Prior, Searched, Structure};
 use super::{diagonal, eigenfunctions, ella, fitted, fixed_mean, kfac, predictive};
 use crate::classifier::{Classifier, Labelled};
 use crate::spectrum::Origin;
@@ -86,7 +86,7 @@ impl Laplace {
 
     /// Refuses settings that do not fit, and work that does not fit into memory.
     fn check(&self, network: &Classifier, n: usize, context: &FitContext) -> Result<()> {
-        fail_if!(self.predictive == Predictive::Sampling { count: 0 }, "at least one sample is needed");
+        fail_if!(!self.predictive.is_possible(), "draws must be one at least, and a million at most");
         fail_if!(
             self.method == Method::Temperature && network.number.is_some(),
             "the temperature scales logits of classes; the network predicts a number"

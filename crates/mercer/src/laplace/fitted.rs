@@ -199,7 +199,7 @@ impl Saved for FittedLaplace {
         fail_if!(
             !(found.value > 0.0 && noise > 0.0 && temperature > 0.0)
                 || origin.d != network.network.inputs()
-                || predictive == Predictive::Sampling { count: 0 },
+                || !predictive.is_possible(),
             "its parts do not fit together: the precision, the noise or the number of columns"
         );
         Ok(FittedLaplace {

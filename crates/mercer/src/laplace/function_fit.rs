@@ -113,7 +113,7 @@ impl FunctionLaplace {
     ) -> Result<FittedFunctionLaplace> {
         let start = Instant::now();
         let (n, c, k) = (network.n(), network.outputs(), network.functions());
-        fail_if!(self.predictive == Predictive::Sampling { count: 0 }, "at least one sample is needed");
+        fail_if!(!self.predictive.is_possible(), "draws must be one at least, and a million at most");
         fail_if!(
             self.prior == Prior::Likelihood && self.square.is_none(),
             "the marginal likelihood needs the norm of the parameters, which functions do not tell; find the prior precision on validation \

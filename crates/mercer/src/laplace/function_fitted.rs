@@ -223,7 +223,7 @@ impl Saved for FittedFunctionLaplace {
         fail_if!(
             !(found.value > 0.0 && noise > 0.0 && temperature > 0.0)
                 || posterior != weights.is_some()
-                || predictive == Predictive::Sampling { count: 0 },
+                || !predictive.is_possible(),
             "its parts do not fit together: the method, the precision or the noise"
         );
         let notes = bundle.value("notes")?;

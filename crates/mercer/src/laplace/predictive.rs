@@ -23,6 +23,16 @@ pub enum Predictive {
     },
 }
 
+impl Predictive {
+    /// Most draws: beyond, their error is far below that of the posterior.
+    const MOST: usize = 1_000_000;
+
+    /// Whether there are draws, and not too many of them.
+    pub(crate) fn is_possible(self) -> bool {
+        !matches!(self, Predictive::Sampling { count } if count == 0 || count > Predictive::MOST)
+    }
+}
+
 /// `m_c/√(1 + π/8 Σ_cc)` `[n, C]` for means `[n, C]` and variances `[n, C]`.
 pub(crate) fn probit(mean: ArrayView2<f64>, variances: ArrayView2<f64>) -> Array2<f64> {
     &mean / &variances.mapv(|v| (1.0 + PI / 8.0 * v).sqrt())

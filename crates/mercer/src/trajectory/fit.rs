@@ -4,10 +4,10 @@ use super::functions::{Functions, Values};
 use super::networks::centred;
 use super::{FittedTrajectory, Method, Settings, Swag, Trajectory, predictive};
 use crate::classifier::{Classifier, Labelled};
+use crate::laplace::fit as laplace;
 use crate::laplace::likelihood::Likelihood;
 use crate::laplace::passes::{Hidden, Passes};
 use crate::laplace::search::{Searched, search};
-use crate::laplace::{Predictive, fit as laplace};
 use crate::rng::Rng;
 use crate::spectrum::Origin;
 use crate::{FitContext, Result, fail_if};
@@ -56,7 +56,7 @@ impl Settings {
     fn check(&self, trajectory: &Trajectory, data: &Labelled) -> Result<()> {
         fail_if!(data.n() == 0, "there are no rows to fit the posterior at");
         fail_if!(self.rows < 2, "at least two rows are needed for the eigenfunctions, not {}", self.rows);
-        fail_if!(self.predictive == Predictive::Sampling { count: 0 }, "at least one draw is needed");
+        fail_if!(!self.predictive.is_possible(), "draws must be one at least, and a million at most");
         fail_if!(matches!(self.method, Method::Swag { draws: 0, .. }), "at least one draw is needed");
         let most = trajectory.count() - 1;
         if let Some(k) = self.method.functions() {

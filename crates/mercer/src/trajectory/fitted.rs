@@ -167,7 +167,7 @@ impl Saved for FittedTrajectory {
             !(fits && found.value > 0.0 && temperature > 0.0)
                 || origin.d != net.inputs()
                 || networks[0].number.is_some()
-                || predictive == Predictive::Sampling { count: 0 },
+                || !predictive.is_possible(),
             "its parts do not fit together: the networks, their functions, the scale or the temperature"
         );
         Ok(FittedTrajectory {

@@ -42,7 +42,7 @@ impl Trajectory {
             );
             fail_if!(
                 first.classes != other.classes || first.standardizer != other.standardizer,
-                "network {} (counted from 1) has other classes or another scaling of its input than the first",
+                "network {} (counted from 1) has other classes or another scaling of its input than the first; train all of them on the same rows",
                 i + 1
             );
         }

@@ -15,9 +15,11 @@ const ROWS: usize = 1024;
 pub(super) fn scores(mean: &Array2<f64>, f: &Array3<f64>, s: f64, how: Predictive, seed: u64) -> Array2<f64> {
     match how {
         Predictive::Probit => {
-            // Softmax sees differences of logits only: functions that all outputs share are taken out.
+            // Softmax sees differences of logits only: functions that all outputs share are taken out. Independent logits of variance v have
+            // the variance v(C − 1)/C then, so that the variances are divided by that share.
             let centred = f - &f.mean_axis(Axis(1)).expect("there are outputs").insert_axis(Axis(1));
-            probit(mean.view(), (centred.mapv(|v| v * v).sum_axis(Axis(2)) * s).view())
+            let c = f.dim().1 as f64;
+            probit(mean.view(), (centred.mapv(|v| v * v).sum_axis(Axis(2)) * (s * c / (c - 1.0).max(1.0))).view())
         }
         Predictive::Sampling { count } => {
             let (n, c, k) = f.dim();
