@@ -25,7 +25,7 @@ pub(super) const MOST_LEFT_OUT: usize = 2000;
 /// The least noise, as a share of the variance of the targets.
 pub(super) const LEAST_NOISE: f64 = 1e-8;
 
-/// Features that stand for the kernel of a [`FeatureProcess`].
+/// Features that stand for the kernel of a [`FeatureProcess`]. Example: [`FeatureProcess`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProcessFeatures {
     /// Nyström's, of so many landmarks (inducing points) among the fitted points.
