@@ -79,7 +79,7 @@ struct Measured {
     against_temperature: Option<Estimate>,
     /// For each of the settings' degrees.
     turned_nll: Vec<f64>,
-    /// How images of other distributions are told from the test images by the entropy of the probabilities.
+    /// How well the entropy of the probabilities separates images of other distributions from the test images.
     detections: Vec<(String, Detection)>,
     /// Mean seconds of a fit, the search on the validation images included.
     fit_seconds: f64,

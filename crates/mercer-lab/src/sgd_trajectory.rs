@@ -328,7 +328,7 @@ fn setting(config: &Config, count: usize) -> String {
         "{runs} runs of {net} on {fit} rows of {data}: {epochs} epochs of batches of {batch}, SGD with momentum 0.9, the learning rate down from {} to \
          {} after {} of the steps, then constant; {count} snapshots, one every {every} steps. Scales of the covariance and temperatures by the NLL on \
          {validation} other rows; SWAG with {draws} draws, as published; an ensemble is the last iterates of the {} other runs. Measured on {test} test rows; \
-         AUROC: {other} rows of {outside} told from them by the entropy of the probabilities. ± is the standard error over the runs.",
+         AUROC: how well the entropy of the probabilities separates {other} rows of {outside} from them. ± is the standard error over the runs.",
         rates[0],
         rates[1],
         text::percent(*from),
