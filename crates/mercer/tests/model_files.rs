@@ -473,6 +473,7 @@ fn parts_that_do_not_fit_together_are_named() {
     refused("networks on samples", "/features.outputs", json!(3), &["by_samples", "outputs"]);
     refused("kpca", "/explained", json!([0.5]), &["explained", "1 entries"]);
     refused("laplacian", "/walk.eigenvalues", json!([]), &["walk.eigenvalues", "0 entries"]);
+    refused("laplacian", "/time", json!(-1e308), &["the coordinate of row", "inf"]);
     refused("laplacian", "/origin/kernel", json!("neighbours(30)"), &["between 1 and 29"]);
     refused("ridge of classes", "/target", json!({"Classes": []}), &["no classes"]);
     refused("ridge", "/origin/n", json!(29), &["points", "30×2"]);

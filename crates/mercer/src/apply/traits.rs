@@ -275,8 +275,8 @@ impl Fitted {
     /// The estimator of a bundle of this kind. A new estimator is one more line here.
     pub(crate) fn unpack(bundle: &Bundle, kind: &str, device: Device) -> Result<Fitted> {
         Ok(match kind {
-            FittedKernelPca::KIND => Fitted::Transform(Box::new(FittedKernelPca::unpack(bundle, device)?)),
-            FittedEigenmaps::KIND => Fitted::Transform(Box::new(FittedEigenmaps::unpack(bundle, device)?)),
+            FittedKernelPca::KIND => Fitted::transform(FittedKernelPca::unpack(bundle, device)?)?,
+            FittedEigenmaps::KIND => Fitted::transform(FittedEigenmaps::unpack(bundle, device)?)?,
             FittedNadarayaWatson::KIND => Fitted::Predict(Box::new(FittedNadarayaWatson::unpack(bundle, device)?)),
             FittedNtkEnsemble::KIND => Fitted::Predict(Box::new(FittedNtkEnsemble::unpack(bundle, device)?)),
             FittedRidge::KIND => Fitted::Predict(Box::new(FittedRidge::unpack(bundle, device)?)),
@@ -295,5 +295,11 @@ impl Fitted {
             }
             _ => return Err(Error::input(format!("holds a model of kind '{kind}', not a fitted estimator"))),
         })
+    }
+
+    /// Refuses coordinates of the fitted points that are not finite: parts of an edited file may be finite where their product is not.
+    fn transform(fitted: impl Transform + 'static) -> Result<Fitted> {
+        finite_rows("the coordinate", fitted.embedding(), 1)?;
+        Ok(Fitted::Transform(Box::new(fitted)))
     }
 }

@@ -26,6 +26,10 @@ const BATCH: usize = 1 << 13;
 /// `CELLS_PER_BYTE` for each byte of the file, is refused as broken or malicious.
 const CELLS: u64 = 1 << 27;
 const CELLS_PER_BYTE: u64 = 1 << 15;
+/// A page that promises more bytes than this, and more than `PAGE_PER_BYTE` for each byte of the file, is refused: the decoder
+/// would ask for that memory before it unpacks the page. Writers make pages of about 1 MiB.
+const PAGE: u64 = 1 << 26;
+const PAGE_PER_BYTE: u64 = 1 << 12;
 
 /// Reads a flat table; a target column of text becomes classes, as in a `.csv`.
 pub(super) fn read(path: &Path, name: &str, request: &Request) -> Result<Table> {
@@ -184,8 +188,16 @@ impl Length for Bounded {
 impl ChunkReader for Bounded {
     type T = BoundedReader;
 
+    /// From `start`, where a page begins with its header.
     fn get_read(&self, start: u64) -> Result<Self::T, ParquetError> {
-        self.file.get_read(start).map(BoundedReader)
+        let header = self.get_bytes(start, 16.min(self.len.saturating_sub(start)) as usize)?;
+        match unpacked_size(&header) {
+            Some(size) if size > PAGE && size > self.len.saturating_mul(PAGE_PER_BYTE) => {
+                let (page, len) = (size >> 20, self.len);
+                Err(ParquetError::General(format!("a page promises {page} MiB in a file of {len} bytes")))
+            }
+            _ => self.file.get_read(start).map(BoundedReader),
+        }
     }
 
     fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes, ParquetError> {
@@ -194,6 +206,21 @@ impl ChunkReader for Bounded {
         }
         self.file.get_bytes(start, length)
     }
+}
+
+/// The size that a page header promises for its content when unpacked: the second field, after the kind of page. Both are
+/// whole numbers (0x15 in Thrift's compact protocol) in groups of seven bits, the sign in the lowest one.
+fn unpacked_size(header: &[u8]) -> Option<u64> {
+    let (_, rest) = seven_bit_groups(header.strip_prefix(&[0x15])?)?;
+    let (size, _) = seven_bit_groups(rest.strip_prefix(&[0x15])?)?;
+    Some(size >> 1)
+}
+
+/// A whole number in groups of seven bits, lowest first, and what follows it.
+fn seven_bit_groups(bytes: &[u8]) -> Option<(u64, &[u8])> {
+    let end = bytes.iter().take(9).position(|byte| byte & 0x80 == 0)?;
+    let value = bytes[..=end].iter().rev().fold(0, |value, byte| value << 7 | u64::from(byte & 0x7f));
+    Some((value, &bytes[end + 1..]))
 }
 
 struct BoundedReader(BufReader<File>);

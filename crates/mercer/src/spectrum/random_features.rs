@@ -129,6 +129,7 @@ impl RandomFeatures {
             (Form::Waves { centre: centre.into() }, "features.frequencies")
         };
         let directions = bundle.matrix(directions)?;
+        fail_if!(directions.is_empty(), "it holds no random features");
         match &form {
             Form::Waves { centre } if centre.len() != directions.ncols() => {
                 let (d, c) = (directions.ncols(), centre.len());
