@@ -277,7 +277,7 @@ fn observation(found: &Results) -> String {
 
 fn verdict(found: &Results) -> String {
     let rates: Vec<String> =
-        found.rates.iter().map(|r| format!("{} for {} layers", r.discrepancy.text(), r.depth)).collect();
+        found.rates.iter().map(|r| format!("{} for L = {}", r.discrepancy.text(), r.depth)).collect();
     format!("the prior of networks tends to the NNGP like a power of the width: the exponents are {}", rates.join(", "))
 }
 

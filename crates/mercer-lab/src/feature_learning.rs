@@ -14,10 +14,11 @@ use crate::{Options, Shown, compared, report, sentence, table};
 use mercer::apply::{Alpha, Fit, MetricForm, Predict, RecursiveFeatureMachine};
 use mercer::data::Target;
 use mercer::kernel::Expression;
+use mercer::linalg::eigh;
 use mercer::rng::Rng;
 use mercer::{FitContext, Result};
 use mercer_figure::text;
-use ndarray::{Array2, ArrayView2};
+use ndarray::{Array2, ArrayView2, s};
 use serde::Serialize;
 use serde_json::json;
 use targets::{Hidden, Link};
@@ -43,7 +44,7 @@ config! {
 /// Hidden directions, where their number is not varied.
 const RANK: usize = 2;
 /// The smallest number of examples.
-const FIRST: usize = 64;
+const FIRST: usize = 16;
 /// A target is learnt when the error is this share of its variance. The part of degree two of a cubic target has one half.
 const LEARNT: f64 = 0.25;
 /// Test points.
@@ -109,7 +110,7 @@ impl Learner {
 /// Rounds of the recursive feature machine.
 const ROUNDS: usize = 4;
 
-/// Predictions of a recursive feature machine, and how much of span U its leading directions are; it names three at most.
+/// Predictions of a recursive feature machine, and the cosine between span U and the r leading directions of its metric.
 fn machine(
     target: &Hidden,
     x: ArrayView2<f64>,
@@ -125,11 +126,9 @@ fn machine(
     };
     let context = FitContext { progress: &mercer::Silent, ..*context };
     let fitted = machine.fit(x, &Target::Values(y.to_vec()), &context)?;
-    let directions = fitted.importances().map(|found| &found.directions[..]).unwrap_or_default();
-    let (r, d) = target.u.dim();
-    let found = (directions.len() >= r).then(|| Array2::from_shape_fn((d, r), |(i, j)| directions[j].vector[i]));
-    let cosine = found.map(|found| least_cosine(target.u.view(), found.view())).transpose()?;
-    Ok((fitted.scores(new)?.column(0).to_vec(), cosine))
+    let (_, directions) = eigh(context.device, fitted.metric().view())?;
+    let cosine = least_cosine(target.u.view(), directions.slice(s![.., ..target.u.nrows()]))?;
+    Ok((fitted.scores(new)?.column(0).to_vec(), Some(cosine)))
 }
 
 /// Examples of a target, and test points with its values.
@@ -290,7 +289,13 @@ fn observation(found: &Results) -> String {
     let exponents = found.exponents.iter().map(|e| {
         let measured = e.measured.map_or("not measured".into(), |m| m.text());
         let predicted = e.predicted.map_or("nothing predicted".into(), |p| format!("predicted {p}"));
-        format!("{} for the {} on {} ({predicted})", measured, e.learner.name(), e.link.name())
+        let held = match (e.measured, e.predicted) {
+            (Some(m), Some(p)) if m.holds(p as f64) => ", agrees",
+            (Some(m), Some(p)) if m.mean < p as f64 => ", lower",
+            (Some(_), Some(_)) => ", higher",
+            _ => "",
+        };
+        format!("{} for the {} on {} ({predicted}{held})", measured, e.learner.name(), e.link.name())
     });
     let degenerate = found.degenerate.iter().find(|c| c.learner == Learner::Network);
     let (n, error, cosine) = degenerate.map_or((0, f64::NAN, f64::NAN), |c| {
@@ -302,8 +307,14 @@ fn observation(found: &Results) -> String {
         of.filter_map(Curve::last_recovered).fold(1.0, f64::min)
     };
     let (network, machine) = (least(Learner::Network), least(Learner::Machine));
+    let largest = found.curves.iter().map(|c| c.d).max().unwrap_or(0);
+    let needed = Learner::ALL.map(|learner| {
+        let of = found.curves.iter().find(|c| c.link == Link::Cubic && c.learner == learner && c.d == largest);
+        format!("the {} {}", learner.name(), of.map_or(text::GAP.into(), needed_text))
+    });
+    let needed = needed.join(", ");
     format!(
-        "the exponents of n in d are {}. With the most examples, the cosine between span U and what the network found is at least {network:.2} \
+        "the exponents of n in d are {}. At d = {largest}, h₂ + h₃ takes this many examples: {needed}. With the most examples, the cosine between span U and what the network found is at least {network:.2} \
          for h₂ + h₃, and {machine:.2} for the feature machine. For h₃ alone it is {cosine:.2} with {} examples, where the network's error is still {error:.2} of the variance.",
         exponents.collect::<Vec<_>>().join("; "),
         text::grouped(n)

@@ -270,9 +270,16 @@ fn observation(found: &Results) -> String {
             e.kernel.text()
         )
     };
-    let least = &found.by_scale[0];
+    let (least, gap) = (&found.by_scale[0], found.exponents[1].gap);
+    let law = if gap.holds(-1.0) {
+        "The distance falls like 1/α"
+    } else if gap.mean > -1.0 {
+        "The distance falls more slowly than 1/α: at α = 1 training is not lazy yet"
+    } else {
+        "The distance falls faster than 1/α"
+    };
     format!(
-        "the exponents are, {}; {}. At α = {} the linear model is no description: the network ends at a relative distance of {} from it, \
+        "the exponents are, {}; {}. {law}. At α = {} the linear model is no description: the network ends at a relative distance of {} from it, \
          and its κ is {}.",
         one(&found.exponents[0]),
         one(&found.exponents[1]),

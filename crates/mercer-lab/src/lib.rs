@@ -140,49 +140,49 @@ macro_rules! experiments {
 }
 
 experiments! {
-    classic_kernels "classic-kernels":
+    classic_kernels "classic-kernels" ("52 s"):
         "a polynomial and an RBF on the line by all methods: which find the spectrum, and does training help?",
-    eigenvalue_decay "eigenvalue-decay":
+    eigenvalue_decay "eigenvalue-decay" ("3 s"):
         "the decay of eigenvalues depends on the dimension of the data, not of the ambient space",
-    oscillator "oscillator":
+    oscillator "oscillator" ("28 s"):
         "energies of the harmonic oscillator in the plane by all neural methods, and the exact ones",
-    hydrogen "hydrogen":
+    hydrogen "hydrogen" ("2 min"):
         "energies of hydrogen in the plane by all neural methods, and the exact ones",
-    graph_laplacian "graph-laplacian":
+    graph_laplacian "graph-laplacian" ("12 s"):
         "the smallest eigenvalues of a neighbour graph by all neural methods, and those of the dense matrix",
-    neural_methods "neural-methods":
+    neural_methods "neural-methods" ("6 min"):
         "every neural method and its baselines on five kernels at equal budgets: residual, time, cost of a new point",
-    inference_cost "inference-cost":
+    inference_cost "inference-cost" ("2 min"):
         "trained networks, random features and landmarks of equal inference cost: does training pay off?",
     gp_uci "gp-uci":
         "Gaussian processes on nine tables of the UCI repository, on their published splits: error, NLL, coverage",
-    lla_1d "lla-1d":
+    lla_1d "lla-1d" ("15 s"):
         "linearised Laplace of tiny networks: every approximation, NeuralEF's among them, beside the exact posterior",
-    lla_mnist "lla-mnist":
+    lla_mnist "lla-mnist" ("6 min"):
         "linearised Laplace of a LeNet on MNIST: NLL, calibration, Fashion-MNIST as the other distribution, turned digits",
     lla_cifar10 "lla-cifar10":
         "the uncertainty of a network trained on CIFAR-10: all Laplace posteriors, tuned on folds of the test images",
-    mlp_gp "mlp-gp":
+    mlp_gp "mlp-gp" ("37 s"):
         "the Gaussian process of a network in the plane: its first functions by NeuralEF and exactly",
     sgd_trajectory "sgd-trajectory":
         "the kernel of the snapshots of a training run: its eigenfunctions beside SWA, SWAG and ensembles",
-    cnn_gp "cnn-gp":
+    cnn_gp "cnn-gp" ("6 min"):
         "the Gaussian process of a convolutional network on MNIST: digits classified by its first ten functions",
-    gradient_flow "gradient-flow":
+    gradient_flow "gradient-flow" ("92 s"):
         "each eigendirection of the NTK decays at its own rate; early stopping as a low-pass filter",
-    wide_ensemble "wide-ensemble":
+    wide_ensemble "wide-ensemble" ("24 s"):
         "ensembles of wide networks, trained for a time t, beside their Gaussian process in closed form",
-    ntk_width "ntk-width":
+    ntk_width "ntk-width" ("29 s"):
         "the NTK of networks of growing width, at the start and after training, on the circle",
-    bnn_to_gp "bnn-to-gp":
+    bnn_to_gp "bnn-to-gp" ("48 s"):
         "the prior of finite Bayesian networks tends to a Gaussian process: discrepancy and likelihood by width",
-    lazy "lazy":
+    lazy "lazy" ("10 s"):
         "how far training is from that of the linearised network, by width and by the scale of the output",
-    feature_learning "feature-learning":
+    feature_learning "feature-learning" ("75 s"):
         "functions of few hidden directions: how many examples kernels and a two-step network need",
-    heaviside "heaviside":
+    heaviside "heaviside" ("70 s"):
         "a jump in noise: networks adapt to it, kernel ridge regression cannot",
-    low_dimensional_support "low-dimensional-support":
+    low_dimensional_support "low-dimensional-support" ("22 s"):
         "data on a sheet in a space of many dimensions: kernels and networks both adapt",
     network_ntk "ntk":
         "the empirical NTK of a network on airplanes and automobiles: by NeuralEF, by random features, and exactly",
@@ -233,7 +233,8 @@ fn coordinates(title: String, values: &Array2<f64>, [a, b]: [usize; 2], labels: 
 /// A verdict as a sentence with a capital letter and a full stop.
 fn sentence(verdict: &str) -> String {
     let mut letters = verdict.chars();
-    let first = letters.next().map(|c| c.to_uppercase().collect::<String>()).unwrap_or_default();
+    // Symbols such as κ stay as they are.
+    let first = letters.next().map(|c| c.to_ascii_uppercase().to_string()).unwrap_or_default();
     format!("{first}{}.", letters.as_str())
 }
 

@@ -11,7 +11,7 @@ use mercer::compute::Rule;
 use mercer::data::{Dataset, Target};
 use mercer::rng::Rng;
 use mercer::{FitContext, Result};
-use mercer_figure::{Grid, Plot};
+use mercer_figure::{Grid, Plot, text};
 use ndarray::{Array1, Array2, ArrayView2, Axis};
 use serde::Serialize;
 use serde_json::json;
@@ -199,7 +199,8 @@ fn verdict(found: &[Measured]) -> String {
     let at = |learner: Learner, sheet: bool| {
         found.iter().find(|m| m.learner == learner && m.on_sheet == sheet && m.ambient == widest).map_or(f64::NAN, last)
     };
-    let one = |l: Learner| format!("{:.2} against {:.2} for the {}", at(l, true), at(l, false), l.name());
+    let number = |v: f64| text::number(v, 2);
+    let one = |l: Learner| format!("{} against {} for the {}", number(at(l, true)), number(at(l, false)), l.name());
     format!(
         "on a sheet in {widest} dimensions the same examples leave less error than in all of them: {}",
         Learner::ALL.map(one).join(", ")

@@ -35,9 +35,9 @@ impl Interval {
         (value - self.mean).abs() <= self.half_width
     }
 
-    /// `0.51 ± 0.02`; a dash where there is no mean.
+    /// `0.51 ± 0.02`; a dash where there is no mean, and the mean alone where the runs differ by rounding only.
     pub fn text(&self) -> String {
-        match self.half_width.is_finite() {
+        match self.half_width.is_finite() && !(self.half_width > 0.0 && self.half_width < 1e-9 * self.mean.abs()) {
             _ if self.mean.is_nan() => text::GAP.into(),
             true => format!("{} ± {}", text::number(self.mean, 3), text::number(self.half_width, 2)),
             false => text::number(self.mean, 3),

@@ -14,7 +14,7 @@ pub fn decay(found: &Results) -> String {
     for (j, (times, measured, predicted)) in found.example.iter().enumerate() {
         let sizes: Vec<f64> = measured.iter().map(|r| r.abs()).collect();
         decay = decay
-            .line(format!("exp(−μ_{{{}}}t)", j + 1), times, predicted)
+            .line(format!("predicted, j = {}", j + 1), times, predicted)
             .shade(shade(j, n))
             .scatter("", times, &sizes)
             .shade(shade(j, n));
