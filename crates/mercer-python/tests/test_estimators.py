@@ -9,6 +9,7 @@ import sklearn.gaussian_process
 import sklearn.kernel_approximation
 import sklearn.kernel_ridge
 from sklearn.datasets import make_moons
+from sklearn.metrics.pairwise import pairwise_kernels
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -26,9 +27,10 @@ KERNELS = [("linear", {}), ("rbf", {"gamma": 0.3}), ("rbf", {}), ("poly", {"degr
 @pytest.mark.parametrize("solver", ["dense", "arpack"])
 def test_kernel_pca_is_that_of_scikit_learn(kernel, parameters, solver):
     own = mercer.KernelPCA(n_components=2, kernel=kernel, eigen_solver=solver, tol=1e-10, **parameters).fit(X)
-    peer = sklearn.decomposition.KernelPCA(n_components=2, kernel=kernel, eigen_solver="dense", **parameters).fit(X)
+    matrix = pairwise_kernels(X, metric=kernel, **parameters)
+    peer = sklearn.decomposition.KernelPCA(n_components=2, kernel="precomputed", eigen_solver="dense").fit(matrix)
     np.testing.assert_allclose(own.eigenvalues_, peer.eigenvalues_, rtol=1e-9)
-    np.testing.assert_allclose(own.transform(NEW), peer.transform(NEW), rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(own.transform(NEW), peer.transform(pairwise_kernels(NEW, X, metric=kernel, **parameters)), rtol=1e-6, atol=1e-8)
     np.testing.assert_allclose(own.embedding_, own.transform(X), rtol=1e-6, atol=1e-8)
     np.testing.assert_allclose(own.eigenvectors_.T @ own.eigenvectors_, np.eye(2), atol=1e-8)
 
@@ -107,8 +109,15 @@ def test_random_features_stand_for_the_kernel(sampling):
     assert np.abs(phi @ phi.T - want).mean() < 0.02
     other = mercer.RBFSampler(kernel="matern32(2)", n_components=4000, sampling=sampling).fit_transform(X)
     assert np.abs(other @ other.T - mercer.kernel("matern32(2)")(X)).mean() < 0.02
-    with pytest.raises(ValueError, match="even number"):
-        mercer.RBFSampler(n_components=3).fit(X)
+    odd = mercer.RBFSampler(gamma=0.3, n_components=4001, sampling=sampling).fit_transform(X)
+    assert odd.shape == (120, 4001) and np.abs(odd @ odd.T - want).mean() < 0.02
+
+
+def test_one_wave_with_a_random_phase_has_the_kernel_as_its_mean():
+    few, want = X[:5], np.exp(-0.3 * ((X[:5, None] - X[:5]) ** 2).sum(2))
+    draws = [mercer.RBFSampler(gamma=0.3, n_components=1, random_state=seed).fit_transform(few) for seed in range(4000)]
+    mean = np.mean([phi @ phi.T for phi in draws], axis=0)
+    assert np.abs(mean - want).max() < 0.08
 
 
 def test_nadaraya_watson_is_the_weighted_mean():
@@ -178,5 +187,5 @@ def test_pipelines_grids_and_clones():
 
 
 def test_warnings_reach_the_user():
-    with pytest.warns(mercer.MercerWarning, match="component"):
+    with pytest.warns(mercer.MercerWarning, match="2 of the 5 coordinates do not exist"):
         mercer.KernelPCA(n_components=5, kernel="linear").fit(X)

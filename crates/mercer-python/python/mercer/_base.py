@@ -20,6 +20,10 @@ from . import _mercer
 from ._kernel import Kernel
 
 
+#: Stands for a target that an estimator does not look at; None is one that is missing.
+_NONE: Any = object()
+
+
 class MercerWarning(UserWarning):
     """What the user should know of a fit: a component that does not exist, an iteration that ended early."""
 
@@ -75,12 +79,12 @@ class MercerEstimator(BaseEstimator):
         precision = getattr(self, "precision", "f64")
         return _mercer.Settings(seed_of(self.random_state), self.device, precision, self.memory, progress)
 
-    def _checked(self, X: Any, y: Any = None, *, fit: bool, **options: Any) -> Any:
+    def _checked(self, X: Any, y: Any = _NONE, *, fit: bool, **options: Any) -> Any:
         """Arrays as the library reads them: X C-contiguous in float32 or float64."""
         options |= {"dtype": [np.float64, np.float32], "order": "C", "reset": fit}
         if fit:
             options.setdefault("ensure_min_samples", 2)
-        if y is None:
+        if y is _NONE:
             return validate_data(self, X, **options)
         return validate_data(self, X, y, **options)
 

@@ -95,8 +95,8 @@ class Nystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelParamete
             self._n_features_out = int(kept.sum())
             return self
         expression = _mercer.Kernel(self._expression(X.shape[1])).resolve(X, seed_of(self.random_state))
-        chosen = _mercer.Features.landmarks(expression, X, m, self.choice, settings)
-        self.component_indices_, self.components_ = np.array(chosen), np.ascontiguousarray(X[chosen])
+        chosen = np.array(_mercer.Features.landmarks(expression, X, m, self.choice, settings))
+        self.component_indices_, self.components_ = chosen, np.ascontiguousarray(X[chosen])
         self.kernel_ = expression
         self.map_ = _NystromMap(expression, self.components_)
         self._n_features_out = self.map_.features.dim
@@ -114,7 +114,7 @@ class Nystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelParamete
 class RBFSampler(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MercerEstimator):
     """Random Fourier features of the Gaussian kernel `exp(−γ‖x−x'‖²)`, or of any shift-invariant expression.
 
-    `n_components` is even: a cosine and a sine for each frequency. `sampling` says how frequencies are drawn: "plain" (scikit-learn's),
+    There is a cosine and a sine for each frequency, and where `n_components` is odd one wave with a random phase. `sampling` says how frequencies are drawn: "plain" (scikit-learn's),
     "orthogonal" or "qmc", which leave less error at the same number.
 
     >>> import numpy as np
@@ -159,11 +159,19 @@ class RBFSampler(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MercerEstima
         else:
             expression = _mercer.Kernel(str(self.kernel)).resolve(X, seed)
         self.kernel_ = expression
-        self.map_ = _FourierMap(expression, X.shape[1], self.n_components, self.sampling, seed)
+        even = self.n_components + self.n_components % 2
+        self.map_ = _FourierMap(expression, X.shape[1], even, self.sampling, seed)
+        self.phase_ = np.random.default_rng(seed).uniform(0, 2 * np.pi)
         self._n_features_out = self.n_components
         return self
 
     def transform(self, X: Any) -> np.ndarray:
         """`φ(x)` `[m, n_components]` at points X `[m, d]`, in float32 where X is."""
         check_is_fitted(self)
-        return self.map_.features.transform(self._checked(X, fit=False))
+        waves = self.map_.features.transform(self._checked(X, fit=False))
+        if self.n_components % 2 == 0:
+            return waves
+        # √2 cos(ω·x + b) in place of the last pair: E[φ(x)·φ(x')] = κ(x,x') over b as well.
+        last, b = len(waves[0]) // 2 - 1, self.phase_
+        waves[:, last] = 2**0.5 * (np.cos(b) * waves[:, last] - np.sin(b) * waves[:, -1])
+        return np.ascontiguousarray(waves[:, :-1])

@@ -115,7 +115,8 @@ class KernelPCA(_Map):
 class LaplacianEigenmaps(_Map):
     """The slowest functions on a graph of neighbours, or under a kernel; unlike `SpectralEmbedding`, with coordinates for new points.
 
-    `affinity` is `"nearest_neighbors"` (each point to its `n_neighbors` nearest, 10 by default) or a kernel expression.
+    `affinity` is `"nearest_neighbors"` (each point to its `n_neighbors` nearest, 10 by default, half of the points where they are few) or a
+    kernel expression.
 
     >>> import numpy as np
     >>> angle = np.linspace(0, 2 * np.pi, 100, endpoint=False)
@@ -165,8 +166,8 @@ class LaplacianEigenmaps(_Map):
         if self._function() is not None or self._is_matrix():
             raise ValueError("affinity must be nearest_neighbors or a kernel expression; a callable has no functions at new points")
         if self.affinity == "nearest_neighbors":
-            wanted = 10 if self.n_neighbors is None else self.n_neighbors
-            options["neighbours"] = min(wanted, len(X) - 1)
+            usual = max(1, min(10, len(X) // 2))
+            options["neighbours"] = usual if self.n_neighbors is None else self.n_neighbors
         else:
             options["kernel"] = self._expression(X.shape[1])
         self._learn("laplacian", X, options)

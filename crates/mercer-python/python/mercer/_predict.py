@@ -88,12 +88,16 @@ class _Classifier(ClassifierMixin, _Predictor):
 
     def predict(self, X: Any) -> np.ndarray:
         """Classes `[m]` at points X `[m, d]`."""
-        return self.classes_[self._scores(X).argmax(axis=1)]
+        best = self._scores(X).argmax(axis=1)
+        return self.classes_[best]
 
     @available_if(_has_probabilities)
     def predict_proba(self, X: Any) -> np.ndarray:
         """Probabilities of the classes `[m, C]`, where left-out scores say how far they can be trusted."""
-        return self.model_.probabilities(self._scores(X))
+        scores = self._scores(X)
+        found = self.model_.probabilities(scores)
+        assert found is not None
+        return found
 
 
 def _class_weight(weights: Any) -> Any:
@@ -421,7 +425,8 @@ class GaussianProcessRegressor(_Regressor, _Process):
     def log_marginal_likelihood_value_(self) -> float:
         """`log p(y)`; a lower bound of it for methods on features."""
         check_is_fitted(self, "model_")
-        return self.header_.get("likelihood", self.header_.get("bound"))
+        found: float = self.header_["likelihood" if "likelihood" in self.header_ else "bound"]
+        return found
 
     @property
     def noise_(self) -> float:

@@ -187,7 +187,8 @@ def laplace(
     >>> bool(deviation[1] > 2 * deviation[0])
     True
     """
-    functions = {"directions": directions, "random_state": seed_of(random_state), "batch_size": batch_size}
+    seed = seed_of(random_state)
+    functions: dict[str, Any] = {"directions": directions, "random_state": seed, "batch_size": batch_size}
     rows: list[np.ndarray] = []
     targets: list[np.ndarray] = []
     sizes = []
@@ -203,7 +204,7 @@ def laplace(
     with _Evaluating(module), torch.no_grad():
         outputs = _outputs(module, *_state(module), next(iter(loader))[0][:1]).shape[1]
     options = {"outputs": outputs, "validation": sizes[1], "method": method, "count": count, "tempered": tempered}
-    settings = _mercer.Settings(functions["random_state"], memory=memory)
+    settings = _mercer.Settings(seed, memory=memory)
     if outputs == 1 and y_all.dtype.kind == "f":
         values, labels, names = np.ascontiguousarray(y_all.ravel(), np.float64), None, []
     else:
