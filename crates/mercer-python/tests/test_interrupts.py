@@ -25,7 +25,8 @@ def test_an_iteration_ends_early_with_the_best_so_far():
         """
         x = np.linspace(-2, 2, 2000)[:, None]
         print("ready", flush=True)
-        s = mercer.NeuralEigenfunctions(n_components=3, kernel="rbf(1)", steps=10_000_000, method_params={}).fit(x)
+        net = "dense(512) sincos dense(512) sincos dense(1) l2norm"
+        s = mercer.NeuralEigenfunctions(n_components=8, kernel="rbf(1)", steps=10_000_000, batch_size=1000, net=net).fit(x)
         print(s.training_["stop"], s.training_["steps"] < 10_000_000)
         """
     )

@@ -24,6 +24,10 @@ from ._kernel import Kernel
 _NONE: Any = object()
 
 
+#: What the library reads without a copy.
+_TYPES = (np.dtype(np.float64), np.dtype(np.float32))
+
+
 class MercerWarning(UserWarning):
     """What the user should know of a fit: a component that does not exist, an iteration that ended early."""
 
@@ -59,7 +63,7 @@ def as_array(x: Any) -> np.ndarray:
 def as_points(x: Any) -> np.ndarray:
     """A C-contiguous array [n, d] of float32 or float64: `x` itself, or the memory of a tensor (by DLPack), where it is one."""
     x = as_array(x)
-    if x.dtype not in (np.float32, np.float64):
+    if x.dtype not in _TYPES:
         x = x.astype(np.float64)
     if x.ndim != 2:
         raise ValueError(f"points must be an array [n, d], and this one has the shape {x.shape}")
@@ -81,12 +85,21 @@ class MercerEstimator(BaseEstimator):
 
     def _checked(self, X: Any, y: Any = _NONE, *, fit: bool, **options: Any) -> Any:
         """Arrays as the library reads them: X C-contiguous in float32 or float64."""
+        if not fit and y is _NONE and self._is_plain(X):
+            return X
         options |= {"dtype": [np.float64, np.float32], "order": "C", "reset": fit}
         if fit:
             options.setdefault("ensure_min_samples", 2)
         if y is _NONE:
             return validate_data(self, X, **options)
         return validate_data(self, X, y, **options)
+
+    def _is_plain(self, X: Any) -> bool:
+        """Whether `validate_data` would find nothing in new points to convert or to refuse; its checks take longer than a small evaluation."""
+        if type(X) is not np.ndarray or X.ndim != 2 or X.dtype not in _TYPES or not X.flags.c_contiguous:
+            return False
+        known = len(X) > 0 and X.shape[1] == self.n_features_in_ and not hasattr(self, "feature_names_in_")
+        return known and bool(np.isfinite(X.sum(dtype=np.float64)))
 
     def _keep(self, model: _mercer.Model, quiet: bool = False) -> dict[str, Any]:
         """Keeps the fitted model and shows its warnings; returns what its file holds."""

@@ -95,20 +95,25 @@ def function_samples(module: torch.nn.Module, x: torch.Tensor, count: int, *, ra
     """
     trained, fixed = _state(module)
     generator = torch.Generator().manual_seed(seed_of(random_state))
+
+    def along(direction: dict[str, torch.Tensor], rows: torch.Tensor) -> torch.Tensor:
+        return jvp(lambda parameters: _outputs(module, parameters, fixed, rows), (trained,), (direction,))[1]
+
     samples = []
     with _Evaluating(module), torch.no_grad():
-        for _ in range(count):
-            direction = {name: _signs(p, generator) for name, p in trained.items()}
-            parts = [
-                jvp(lambda parameters, rows=rows: _outputs(module, parameters, fixed, rows), (trained,), (direction,))[1]
-                for rows in _batches(x, batch_size)
-            ]
-            samples.append(torch.cat(parts).double().cpu().numpy())
-    return np.stack(samples)
+        for few in torch.split(torch.arange(count), _TOGETHER):
+            directions = {name: _signs(len(few), p, generator) for name, p in trained.items()}
+            parts = [vmap(along, (0, None))(directions, rows) for rows in _batches(x, batch_size)]
+            samples.append(torch.cat(parts, 1).double().cpu().numpy())
+    return np.concatenate(samples)
 
 
-def _signs(like: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    bits = torch.randint(0, 2, like.shape, generator=generator)
+#: Directions that are taken together.
+_TOGETHER = 32
+
+
+def _signs(count: int, like: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    bits = torch.randint(0, 2, (count, *like.shape), generator=generator)
     return (2 * bits - 1).to(like)
 
 
