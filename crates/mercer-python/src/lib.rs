@@ -10,10 +10,12 @@
 //! | `method.rs` | methods for eigenpairs by name, with their options |
 //! | `estimator.rs` | estimators by name, with their options |
 //! | `model.rs` | what was fitted: predictions, coordinates, bytes |
+//! | `figure.rs` | figures as SVG |
 
 mod array;
 mod estimator;
 mod features;
+mod figure;
 mod kernel;
 mod method;
 mod model;
@@ -38,6 +40,8 @@ fn _mercer(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<model::Model>()?;
     module.add_function(wrap_pyfunction!(model::model_of_bytes, module)?)?;
     module.add_function(wrap_pyfunction!(array::address, module)?)?;
+    module.add_function(wrap_pyfunction!(figure::spectrum_figure, module)?)?;
+    module.add_function(wrap_pyfunction!(figure::scatter_figure, module)?)?;
     module.add_function(wrap_pyfunction!(kernel::kernels, module)?)?;
     module.add_function(wrap_pyfunction!(method::methods, module)?)?;
     Ok(())

@@ -7,7 +7,7 @@ import pathlib
 import pytest
 
 OPTIONS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
-MODULES = ["mercer", "mercer._features", "mercer._kernel", "mercer._maps", "mercer._predict", "mercer._spectrum", "mercer.torch"]
+MODULES = ["mercer", "mercer._features", "mercer._figure", "mercer._kernel", "mercer._maps", "mercer._predict", "mercer._spectrum", "mercer.torch"]
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -23,7 +23,7 @@ def test_every_public_class_has_an_example():
 
     for name in mercer.__all__:
         thing = getattr(mercer, name)
-        if isinstance(thing, type) and name not in ("Certificate", "MercerWarning", "Operator"):
+        if isinstance(thing, type) and name not in ("Certificate", "Figure", "MercerWarning", "Operator"):
             assert ">>>" in (thing.__doc__ or ""), name
 
 

@@ -99,6 +99,22 @@ def test_a_spectrum_of_any_scipy_operator():
     assert found.certificate_.worst_residual() < 1e-5
 
 
+def test_a_spectrum_of_an_operator_with_a_formula_takes_coordinates():
+    found = mercer.Spectrum(n_components=3, kernel="precomputed").fit(mercer.operator("rbf(1)", X))
+    want = mercer.Spectrum(n_components=3, kernel="rbf(1)", holdout=0).fit(X)
+    assert np.array_equal(found.eigenvalues_, want.eigenvalues_) and np.array_equal(found.transform(Y), want.transform(Y))
+
+
+def test_estimators_take_operators_in_place_of_matrices():
+    kernel, y = mercer.kernel("rbf(1)"), np.sin(X[:, 0])
+    for operator in (aslinearoperator(kernel(X)), mercer.operator("rbf(1)", X)):
+        ridge = mercer.KernelRidge(alpha=0.5, kernel="precomputed").fit(operator, y)
+        want = mercer.KernelRidge(alpha=0.5, kernel="rbf(1)").fit(X, y)
+        np.testing.assert_allclose(ridge.predict(kernel(Y, X)), want.predict(Y), rtol=1e-6, atol=1e-8)
+        pca = mercer.KernelPCA(n_components=2, kernel="precomputed").fit(operator)
+        np.testing.assert_allclose(pca.eigenvalues_, mercer.KernelPCA(n_components=2, kernel="rbf(1)").fit(X).eigenvalues_, rtol=1e-8)
+
+
 def test_what_an_operator_raises_reaches_the_caller():
     def broken(v):
         raise ZeroDivisionError("mine")

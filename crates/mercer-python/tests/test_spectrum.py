@@ -45,6 +45,17 @@ def test_a_certificate_is_plain_data_with_a_table():
     assert html.count("<tr>") == 5 and "30 points held out" in html and "simple" in text
 
 
+def test_figures_are_drawn(tmp_path):
+    spectrum = mercer.Spectrum(n_components=4, kernel="linear").fit(np.random.default_rng(0).normal(size=(300, 2)))
+    figure = spectrum.certificate_.figure()
+    assert figure._repr_svg_().startswith("<svg") and "eigenvalue" in figure.svg
+    figure.save(tmp_path / "f.svg")
+    assert (tmp_path / "f.svg").read_text() == figure.svg
+    assert "seven" in mercer.scatter(LINE[:, [0, 0]], ["seven"] * 200 + ["eight"] * 200).svg
+    with pytest.raises(ValueError, match="two coordinates"):
+        mercer.scatter(LINE)
+
+
 def test_files_are_those_of_the_library(tmp_path):
     spectrum = mercer.Spectrum(n_components=3, kernel="rbf(1)").fit(LINE)
     spectrum.save(tmp_path / "m.mercer")

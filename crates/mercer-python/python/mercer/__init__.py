@@ -12,6 +12,7 @@ array([0.519, 0.303, 0.127])
 from ._base import MercerWarning
 from ._certificate import Certificate
 from ._features import Nystroem, RBFSampler
+from ._figure import Figure, scatter
 from ._kernel import Kernel, Operator, kernel, kernels, operator
 from ._maps import DiffusionMaps, KernelPCA, LaplacianEigenmaps
 from ._mercer import __version__, methods
@@ -30,6 +31,7 @@ from ._spectrum import NeuralEigenfunctions, Spectrum, load
 __all__ = [
     "Certificate",
     "DiffusionMaps",
+    "Figure",
     "GaussianProcessClassifier",
     "GaussianProcessRegressor",
     "Kernel",
@@ -53,4 +55,5 @@ __all__ = [
     "load",
     "methods",
     "operator",
+    "scatter",
 ]

@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.sparse.linalg import LinearOperator
 from sklearn.base import BaseEstimator
 from sklearn.metrics.pairwise import pairwise_kernels
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from . import _mercer
-from ._kernel import Kernel
+from ._kernel import Kernel, Operator
 
 
 #: Stands for a target that an estimator does not look at; None is one that is missing.
@@ -137,6 +138,11 @@ class KernelParameters(MercerEstimator):
 
     def _is_matrix(self) -> bool:
         return isinstance(self.kernel, str) and self.kernel == "precomputed"
+
+    def _checked(self, X: Any, y: Any = _NONE, *, fit: bool, **options: Any) -> Any:
+        if fit and self._is_matrix() and isinstance(X, LinearOperator):
+            X = X.to_dense(self.memory) if isinstance(X, Operator) else X @ np.eye(X.shape[1])
+        return super()._checked(X, y, fit=fit, **options)
 
     def _function(self) -> Callable[[Any, Any], Any] | None:
         """The kernel as a function of two arrays that gives a matrix, where the library has no formula for it."""

@@ -6,6 +6,11 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
+import numpy as np
+
+from . import _mercer
+from ._figure import Figure
+
 
 @dataclass(frozen=True)
 class Certificate:
@@ -37,6 +42,12 @@ class Certificate:
     def worst_residual(self) -> float:
         """The largest residual of all pairs."""
         return max((r for r in self.residual if r is not None), default=0.0)
+
+    def figure(self) -> Figure:
+        """The eigenvalues within their intervals."""
+        known = [[np.nan, np.nan] if interval is None else interval for interval in self.interval]
+        low, high = np.array(known, dtype=np.float64).T.copy()
+        return Figure(_mercer.spectrum_figure(np.array(self.eigenvalues), low, high))
 
     def _rows(self) -> list[list[str]]:
         def cells(j: int) -> list[str]:

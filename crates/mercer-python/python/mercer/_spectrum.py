@@ -92,10 +92,12 @@ class Spectrum(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelParamete
         name, options = self._method()
         settings, words = self._settings(), json.dumps(options)
         if self._is_matrix() and isinstance(X, LinearOperator):
-            self.n_features_in_ = X.shape[0]
             own = X._handle if isinstance(X, Operator) else _mercer.Operator.of_python(X, X.shape[0])
             model = _mercer.Model.spectrum_of_operator(own, None, self.n_components, name, words, settings)
-            return self._take(model)
+            self._take(model)
+            # An operator of the library may know its formula; then new points are coordinates.
+            self.n_features_in_ = X.shape[0] if self._by_rows else json.loads(model.header())["origin"]["d"]
+            return self
         X = self._checked(X, fit=True)
         if self._is_matrix():
             matrix = _mercer.Operator.of_matrix(X)
