@@ -80,6 +80,18 @@ def test_callables_and_matrices_are_ridge_regression_too():
     np.testing.assert_allclose(pca, mercer.KernelPCA(n_components=2, kernel="rbf(1)").fit(X).transform(NEW), rtol=1e-6, atol=1e-7)
     with pytest.raises(ValueError, match="needs a kernel expression"):
         mercer.NadarayaWatson(kernel=lambda a, b: kernel(a, b)).fit(X, Y)
+    with pytest.raises(ValueError, match="squared errors"):
+        mercer.KernelClassifier(kernel="precomputed", loss="logistic").fit(kernel(X), Y > 0)
+    by_function = mercer.KernelClassifier(kernel=lambda a, b: kernel(a, b)).fit(X, Y > 0)
+    assert by_function.score(X, Y > 0) > 0.9
+
+
+def test_coefficients_are_those_of_scikit_learn():
+    own = mercer.KernelRidge(alpha=0.5, kernel="rbf").fit(X, Y)
+    peer = sklearn.kernel_ridge.KernelRidge(alpha=0.5, kernel="rbf").fit(X, Y)
+    np.testing.assert_allclose(own.dual_coef_, peer.dual_coef_, rtol=1e-6, atol=1e-8)
+    with pytest.raises(AttributeError, match="no coefficients"):
+        mercer.KernelRidge(alpha=0.5, kernel="precomputed").fit(mercer.kernel("rbf(1)")(X), Y).dual_coef_  # noqa: B018
 
 
 def test_nystroem_with_all_points_is_exact_and_with_few_that_of_scikit_learn():
@@ -94,6 +106,13 @@ def test_nystroem_with_all_points_is_exact_and_with_few_that_of_scikit_learn():
     function = mercer.Nystroem(kernel=lambda a, b: mercer.kernel("rbf(1)")(a, b), n_components=120).fit(X)
     phi = function.transform(X)
     np.testing.assert_allclose(phi @ phi.T, mercer.kernel("rbf(1)")(X), atol=1e-6)
+
+
+def test_landmarks_are_never_more_than_the_points():
+    with pytest.warns(mercer.MercerWarning, match="all are landmarks"):
+        assert len(mercer.Nystroem(n_components=500).fit(X).components_) == 120
+    with pytest.raises(ValueError, match="uniform"):
+        mercer.Nystroem(kernel=lambda a, b: a @ b.T, choice="leverage", n_components=5).fit(X)
 
 
 @pytest.mark.parametrize("choice", ["uniform", "kmeans++", "leverage", "cholesky"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from . import _mercer
-from ._base import KernelParameters, MercerEstimator, seed_of
+from ._base import KernelParameters, MercerEstimator, MercerWarning, seed_of
 
 
 class _NystromMap:
@@ -84,7 +85,11 @@ class Nystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelParamete
             raise ValueError("Nystroem needs points and a kernel; a matrix has its pairs by Spectrum(kernel='precomputed')")
         X = self._checked(X, fit=True)
         m, settings = min(self.n_components, len(X)), self._settings()
+        if m < self.n_components:
+            warnings.warn(f"n_components is {self.n_components}, but there are {m} points: all are landmarks", MercerWarning, stacklevel=2)
         if self._function() is not None:
+            if self.choice != "uniform":
+                raise ValueError(f"landmarks of a callable kernel are uniform, not {self.choice!r}; use a kernel expression")
             # Without a formula there are only uniform landmarks and a dense root.
             chosen = np.random.default_rng(seed_of(self.random_state)).choice(len(X), m, replace=False)
             self.component_indices_, self.components_ = chosen, X[chosen]

@@ -38,8 +38,11 @@ class _Predictor(KernelParameters):
 
     def _of_matrix(self, way: str, options: dict[str, Any]) -> dict[str, Any]:
         """The options of ridge regression on a kernel matrix; other ways need a formula."""
-        if way not in ("ridge", "auto"):
-            raise ValueError(f"{type(self).__name__} by the method {way} needs a kernel expression; method='ridge' takes matrices")
+        if way not in ("ridge", "auto") or options.get("loss") == "logistic":
+            raise ValueError(
+                f"{type(self).__name__} needs a kernel expression here; callables and matrices are for KernelRidge and KernelClassifier by the "
+                "method ridge, with squared errors"
+            )
         return {name: options.get(name) for name in ("alpha", "cv", "class_weight", "intercept")}
 
     def _scores(self, X: Any) -> np.ndarray:
@@ -181,6 +184,8 @@ class KernelRidge(_Regressor):
     def dual_coef_(self) -> np.ndarray:
         """Coefficients `[n]` over the fitted points, of the method ridge."""
         check_is_fitted(self, "model_")
+        if self.header_["kind"] != "ridge":
+            raise AttributeError(f"a model of kind '{self.header_['kind']}' has no coefficients over the fitted points")
         return self.model_.matrix("coefficients")[:, 0]
 
 
