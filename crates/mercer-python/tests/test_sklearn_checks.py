@@ -13,7 +13,7 @@ import mercer
         mercer.NeuralEigenfunctions(n_components=2, steps=5, objective="ritz"),
         mercer.KernelPCA(),
         mercer.KernelPCA(n_components=2, kernel="rbf(lengthscale=median)"),
-        mercer.Nystroem(n_components=5),
+        mercer.Nystroem(),
         mercer.RBFSampler(),
         mercer.LaplacianEigenmaps(),
         mercer.DiffusionMaps(),

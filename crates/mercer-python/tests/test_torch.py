@@ -78,6 +78,27 @@ def test_classes_get_probabilities(directions, method):
         posterior.predict(x)
 
 
+@pytest.mark.parametrize("net", [None, "dense(16) tanh dense(8) gelu dense(1)", "dense(8) sincos | dense(6) relu dense(1)"])
+@pytest.mark.parametrize("objective", ["neuralef", "ritz", "nested"])
+def test_eigenfunctions_are_a_module(objective, net):
+    if objective == "ritz" and net is not None and "|" in net:
+        pytest.skip("Ritz trains one network")
+    x = np.random.default_rng(0).normal(size=(300, 2))
+    neural = mercer.NeuralEigenfunctions(n_components=3, objective=objective, net=net, steps=20, kernel="rbf(1)").fit(x)
+    module = mt.eigenfunctions(neural)
+    psi = module(torch.from_numpy(x))
+    scale = np.abs(neural.transform(x)).max()
+    np.testing.assert_allclose(psi.detach(), neural.transform(x), atol=2e-4 * scale)
+    (psi**2).mean().backward()
+    assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in module.parameters())
+
+
+def test_what_has_no_networks_is_no_module():
+    x = np.random.default_rng(0).normal(size=(60, 2))
+    with pytest.raises(ValueError, match="krylov has no networks"):
+        mt.eigenfunctions(mercer.Spectrum(n_components=2).fit(x))
+
+
 def test_tensors_are_read_where_they_lie():
     x = torch.arange(6, dtype=torch.float64).reshape(3, 2)
     assert _mercer.address(as_points(x)) == x.data_ptr()

@@ -15,8 +15,10 @@ from torch.func import functional_call, jacrev, jvp, vmap
 
 from . import _mercer
 from ._base import as_array, seed_of
+from ._eigen_module import Eigenfunctions
+from ._spectrum import Spectrum
 
-__all__ = ["Laplace", "function_samples", "jacobian", "laplace", "ntk"]
+__all__ = ["Eigenfunctions", "Laplace", "eigenfunctions", "function_samples", "jacobian", "laplace", "ntk"]
 
 
 def _state(module: torch.nn.Module) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
@@ -47,6 +49,22 @@ class _Evaluating:
 
 def _batches(x: torch.Tensor, size: int) -> Iterator[torch.Tensor]:
     yield from torch.split(x, size)
+
+
+def eigenfunctions(spectrum: Spectrum) -> Eigenfunctions:
+    """The functions of a fitted spectrum as a module, to be trained further; for methods by networks of dense layers.
+
+    >>> from mercer import NeuralEigenfunctions
+    >>> x = np.linspace(-2, 2, 100)[:, None]
+    >>> neural = NeuralEigenfunctions(n_components=2, kernel="rbf(1)", steps=10).fit(x)
+    >>> psi = eigenfunctions(neural)(torch.from_numpy(x))
+    >>> bool(np.allclose(psi.detach(), neural.transform(x), atol=1e-4))
+    True
+    """
+    header = json.loads(spectrum.model_.header())
+    if header["features"] != "networks":
+        raise ValueError(f"the method {header['origin']['method']} has no networks; use NeuralEigenfunctions")
+    return Eigenfunctions(header, spectrum.model_.matrix("parameters"), spectrum.model_.matrix("coefficients"))
 
 
 def jacobian(module: torch.nn.Module, x: torch.Tensor, *, batch_size: int = 64) -> torch.Tensor:
