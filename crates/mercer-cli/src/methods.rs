@@ -51,8 +51,9 @@ fn untrained() -> [Entry; 5] {
             help: "approximate, from a few landmark points; time grows like n",
             options: vec!["landmarks", "choice"],
             make: Box::new(|o, n, k| {
-                let landmarks = o.landmarks.unwrap_or_else(|| (2 * k).max(500).min(n));
-                Box::new(Nystrom { landmarks, choice: o.choice.unwrap_or(Landmarks::KMeansPlusPlus) })
+                let usual = Nystrom::usual(n, k);
+                let (landmarks, choice) = (o.landmarks.unwrap_or(usual.landmarks), o.choice.unwrap_or(usual.choice));
+                Box::new(Nystrom { landmarks, choice })
             }),
         },
         Entry {
@@ -60,7 +61,9 @@ fn untrained() -> [Entry; 5] {
             help: "approximate, from random Fourier features; for shift-invariant kernels",
             options: vec!["features", "sampling", "ritz"],
             make: Box::new(|o, _, k| {
-                Box::new(Fourier { features: o.features(k), sampling: o.sampling.unwrap_or_default(), ritz: o.ritz })
+                let usual = Fourier::usual(k);
+                let (features, sampling) = (o.features.unwrap_or(usual.features), o.sampling.unwrap_or(usual.sampling));
+                Box::new(Fourier { features, sampling, ritz: o.ritz })
             }),
         },
         Entry {
@@ -68,7 +71,9 @@ fn untrained() -> [Entry; 5] {
             help: "approximate, from positive random features; for the kernel expdot",
             options: vec!["features", "sampling"],
             make: Box::new(|o, _, k| {
-                Box::new(Positive { features: o.features(k), sampling: o.sampling.unwrap_or_default() })
+                let usual = Positive::usual(k);
+                let (features, sampling) = (o.features.unwrap_or(usual.features), o.sampling.unwrap_or(usual.sampling));
+                Box::new(Positive { features, sampling })
             }),
         },
     ]
@@ -108,12 +113,6 @@ pub struct Options {
 
     #[command(flatten)]
     pub training: TrainingOptions,
-}
-
-impl Options {
-    fn features(&self, k: usize) -> usize {
-        self.features.unwrap_or_else(|| (2 * k).max(1000))
-    }
 }
 
 /// The names of the options on the command line.

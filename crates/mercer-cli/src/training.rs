@@ -25,11 +25,11 @@ pub struct TrainingOptions {
     pub rate: Option<f64>,
 
     /// How the learning rate changes over the steps [default: cosine]
-    #[arg(long, value_parser = choice(&SCHEDULES))]
+    #[arg(long, value_parser = choice(&ScheduleKind::NAMED))]
     pub schedule: Option<ScheduleKind>,
 
     /// Optimizer [default: adam]
-    #[arg(long, alias = "optimizer", value_parser = choice(&OPTIMIZERS))]
+    #[arg(long, alias = "optimizer", value_parser = choice(&Rule::NAMED))]
     pub optimiser: Option<Rule>,
 
     /// The networks, such as "dense(64) relu dense(64) relu dense(1)"; a | ends a trunk that all share
@@ -137,15 +137,3 @@ pub fn sentences(training: &Training) -> Vec<String> {
     said.extend(training.notes.iter().map(|note| format!("Note: {note}")));
     said
 }
-
-/// The schedules of the learning rate by name.
-const SCHEDULES: [(&str, ScheduleKind); 3] =
-    [("constant", ScheduleKind::Constant), ("cosine", ScheduleKind::Cosine), ("warmup", ScheduleKind::WarmupCosine)];
-
-/// The optimizers by name.
-const OPTIMIZERS: [(&str, Rule); 4] = [
-    ("adam", Rule::ADAM),
-    ("adamw", Rule::Adam { beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay: 0.01 }),
-    ("rmsprop", Rule::RMS_PROP),
-    ("sgd", Rule::Sgd { momentum: 0.9, weight_decay: 0.0 }),
-];

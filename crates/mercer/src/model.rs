@@ -6,7 +6,7 @@
 use crate::data::{write_atomically, write_elements};
 use crate::finite::{non_finite, non_finite_row};
 use crate::{Error, Registry, Result, fail_if};
-use memmap2::Mmap;
+use memmap2::{Mmap, MmapMut};
 use ndarray::{Array2, CowArray, Ix2};
 use safetensors::tensor::{Dtype, Metadata, SafeTensors, TensorInfo, TensorView};
 use serde::{Serialize, de::DeserializeOwned};
@@ -25,6 +25,9 @@ pub use any::{Content, Model};
 /// The file format that this version writes and reads. Version 1 had no checksum, version 2 a scaling instead of a schema.
 #[doc(hidden)]
 pub const FORMAT_VERSION: u64 = 3;
+
+/// What errors call a model that is in memory.
+const BYTES: &str = "the bytes of a model";
 
 /// The content of a saved model: named values and named f64 matrices.
 ///
@@ -86,6 +89,11 @@ impl<'a> Bundle<'a> {
         V::deserialize(value).map_err(|e| Error::input(format!("the model's '{key}' cannot be read: {e}")))
     }
 
+    /// Every value, by its name.
+    pub fn header(&self) -> &Map<String, Value> {
+        &self.header
+    }
+
     /// The same bundle, in which kernels and features of `registry` are known.
     pub(crate) fn with_registry(self, registry: &Registry) -> Self {
         Bundle { registry: registry.clone(), ..self }
@@ -139,15 +147,40 @@ impl<'a> Bundle<'a> {
     /// Writes a file: first to a temporary file beside it, which is then renamed, so that no reader sees half of it. A
     /// bundle with a number that is not finite is refused.
     pub fn write(&self, path: &Path) -> Result<()> {
-        if let Some(what) = self.non_finite() {
-            return Err(Error::file(path, format!("is not written, because a number in it is not finite ({what})")));
+        let header = self.checked_header().map_err(|e| Error::file(path, e))?;
+        write_atomically(path, |w| self.write_to(w, &header))
+    }
+
+    /// What [`Self::write`] writes, in memory.
+    ///
+    /// ```
+    /// use mercer::model::Bundle;
+    /// let mut bundle = Bundle::default();
+    /// bundle.set("kind", "example");
+    /// bundle.put("weights", ndarray::array![[1.0, 2.0]]);
+    /// let back = Bundle::from_bytes(&bundle.to_bytes()?)?;
+    /// assert_eq!((back.header()["kind"].as_str(), back.matrix("weights")?[[0, 1]]), (Some("example"), 2.0));
+    /// # Ok::<(), mercer::Error>(())
+    /// ```
+    pub fn to_bytes(&self) -> Result<Vec<u8>> {
+        let header = self.checked_header().map_err(|e| Error::file(Path::new(BYTES), e))?;
+        let mut bytes = vec![];
+        self.write_to(&mut bytes, &header).expect("memory takes every byte");
+        Ok(bytes)
+    }
+
+    /// The JSON header of the file of a bundle whose numbers are all finite.
+    fn checked_header(&self) -> Result<Vec<u8>, String> {
+        match self.non_finite() {
+            Some(what) => Err(format!("is not written, because a number in it is not finite ({what})")),
+            None => self.file_header(),
         }
-        let header = self.file_header().map_err(|e| Error::file(path, e))?;
-        write_atomically(path, |w| {
-            w.write_all(&(header.len() as u64).to_le_bytes())?;
-            w.write_all(&header)?;
-            self.matrices.values().try_for_each(|matrix| matrix.write(w))
-        })
+    }
+
+    fn write_to(&self, w: &mut dyn io::Write, header: &[u8]) -> io::Result<()> {
+        w.write_all(&(header.len() as u64).to_le_bytes())?;
+        w.write_all(header)?;
+        self.matrices.values().try_for_each(|matrix| matrix.write(w))
     }
 
     /// The JSON header of a safetensors file, padded to a multiple of 8 bytes.
@@ -188,6 +221,19 @@ impl Bundle<'static> {
         // SAFETY: the mapping is read-only, and any bytes are valid numbers. Models are replaced by renaming, never
         // changed in place.
         let file = unsafe { Mmap::map(&file) }.map_err(|e| Error::io(path, e))?;
+        Bundle::mapped(file, path)
+    }
+
+    /// Reads what [`Self::to_bytes`] returned. Example: there.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
+        let path = Path::new(BYTES);
+        let mut memory = MmapMut::map_anon(bytes.len().max(1)).map_err(|e| Error::io(path, e))?;
+        memory[..bytes.len()].copy_from_slice(bytes);
+        Bundle::mapped(memory.make_read_only().map_err(|e| Error::io(path, e))?, path)
+    }
+
+    /// The bundle of a file that is mapped into memory, or of bytes that are there; errors name `path`.
+    fn mapped(file: Mmap, path: &Path) -> Result<Self> {
         let broken = |what: &str| Error::file(path, format!("not a readable Mercer model: {what}"));
         let foreign = |e| broken(&format!("truncated or foreign ({e})"));
         let (_, metadata) = SafeTensors::read_metadata(&file).map_err(foreign)?;

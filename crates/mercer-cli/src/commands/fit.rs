@@ -11,7 +11,7 @@ use crate::text;
 use crate::training;
 use crate::usage::with_options;
 use clap::Args;
-use mercer::data::{Scaling, Schema, Table, split_rows, write_npy};
+use mercer::data::{Scaling, Schema, Table, held_out_rows, write_npy};
 use mercer::kernel::Expression;
 use mercer::operator::{DenseOperator, FunctionSamples, OnPoints, Operator, Points, Precision};
 use mercer::spectrum::neural::Training;
@@ -208,17 +208,15 @@ impl Fit {
 
     /// The rows to fit and the rows to hold out; none where all are fitted.
     fn held_out_rows(&self, n: usize, context: &Context) -> Result<Option<[Vec<usize>; 2]>> {
-        const MOST: f64 = 2000.0;
-        const FEW: usize = 50;
         fail_if!(!(0.0..1.0).contains(&self.holdout), "--holdout must lie from 0 to below 1, not {}", self.holdout);
-        if self.holdout > 0.0 && n < FEW {
+        let rows = held_out_rows(n, self.holdout, context.seed)?;
+        if self.holdout > 0.0 && rows.is_none() {
             context.note(format_args!(
                 "{} are too few to hold any out; the certificate is measured on the fitted points",
                 text::count(n, "row")
             ));
         }
-        let holds_out = self.holdout > 0.0 && n >= FEW;
-        holds_out.then(|| split_rows(n, self.holdout.min(MOST / n as f64), context.seed)).transpose()
+        Ok(rows)
     }
 
     /// The rows to fit, and the rows of the same table to certify on.

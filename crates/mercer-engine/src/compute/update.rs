@@ -46,6 +46,14 @@ impl Rule {
     /// RMSProp with its usual constants.
     pub const RMS_PROP: Rule = Rule::RmsProp { decay: 0.99, epsilon: 1e-8 };
 
+    /// The optimizers by name, with their usual constants.
+    pub const NAMED: [(&str, Rule); 4] = [
+        ("adam", Rule::ADAM),
+        ("adamw", Rule::Adam { beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay: 0.01 }),
+        ("rmsprop", Rule::RMS_PROP),
+        ("sgd", Rule::Sgd { momentum: 0.9, weight_decay: 0.0 }),
+    ];
+
     /// Whether the rule uses `m`, and whether it uses `v`.
     pub fn moments(self) -> [bool; 2] {
         match self {

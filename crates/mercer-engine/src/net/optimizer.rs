@@ -35,6 +35,15 @@ pub enum ScheduleKind {
     WarmupCosine,
 }
 
+impl ScheduleKind {
+    /// The schedules by name.
+    pub const NAMED: [(&str, ScheduleKind); 3] = [
+        ("constant", ScheduleKind::Constant),
+        ("cosine", ScheduleKind::Cosine),
+        ("warmup", ScheduleKind::WarmupCosine),
+    ];
+}
+
 impl Schedule {
     /// A schedule of this kind with largest rate `rate` over `steps` steps.
     pub fn new(kind: ScheduleKind, rate: f64, steps: u64) -> Schedule {

@@ -35,7 +35,7 @@ pub trait Fit {
 }
 
 /// A fitted value that predicts numbers or classes. Example: [the module](crate::apply).
-pub trait Predict {
+pub trait Predict: Send + Sync {
     /// How and on what it was fitted.
     fn origin(&self) -> &Origin;
 
@@ -94,7 +94,7 @@ pub trait Predict {
 
 /// A fitted value that gives points coordinates, each the value of an eigenfunction.
 /// Example: [`KernelPca`](super::KernelPca).
-pub trait Transform {
+pub trait Transform: Send + Sync {
     /// How and on what it was fitted.
     fn origin(&self) -> &Origin;
 

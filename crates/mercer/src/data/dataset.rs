@@ -174,6 +174,16 @@ impl Target {
     }
 }
 
+/// The rows to fit and the rows to certify a spectrum on, a random `fraction` of `n` and at most 2000; none where the fraction is 0
+/// or fewer than 50 rows are all there is.
+#[doc(hidden)]
+pub fn held_out_rows(n: usize, fraction: f64, seed: u64) -> Result<Option<[Vec<usize>; 2]>> {
+    const MOST: f64 = 2000.0;
+    const FEW: usize = 50;
+    let holds_out = fraction != 0.0 && n >= FEW;
+    holds_out.then(|| split_rows(n, fraction.min(MOST / n as f64), seed)).transpose()
+}
+
 /// The rows that stay and the rows that are held out, a random `fraction` of `n`, both in ascending order.
 #[doc(hidden)]
 pub fn split_rows(n: usize, fraction: f64, seed: u64) -> Result<[Vec<usize>; 2]> {

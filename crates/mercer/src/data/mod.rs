@@ -51,9 +51,9 @@ mod table;
 
 #[doc(hidden)]
 pub use atomic::{check_writable, try_write_atomically, write_atomically};
-#[doc(hidden)]
-pub use dataset::split_rows;
 pub use dataset::{Dataset, Target};
+#[doc(hidden)]
+pub use dataset::{held_out_rows, split_rows};
 pub use embedded::digits;
 pub use mapped::MappedArray;
 pub(crate) use matrix::CowRows;

@@ -68,33 +68,51 @@ impl Model {
                 let mut network = Classifier::load(path, device, None)?;
                 Model { schema: network.schema.take(), content: Content::Network(Box::new(network)) }
             }
-            false => read(path, registry, |bundle, kind| {
-                let content = match kind {
-                    "checkpoint" => {
-                        return Err(Error::input(
-                            "holds the state of a training run, not a model; training can resume from it",
-                        ));
-                    }
-                    FittedLaplace::KIND => {
-                        Content::Fitted(Fitted::Predict(Box::new(FittedLaplace::unpack(bundle, device)?)))
-                    }
-                    FittedFunctionLaplace::KIND => {
-                        Content::Fitted(Fitted::Predict(Box::new(FittedFunctionLaplace::unpack(bundle, device)?)))
-                    }
-                    FittedTrajectory::KIND => {
-                        Content::Fitted(Fitted::Predict(Box::new(FittedTrajectory::unpack(bundle, device)?)))
-                    }
-                    Spectrum::KIND => Content::Spectrum(Box::new(Spectrum::unpack(bundle, device)?)),
-                    _ => Content::Fitted(Fitted::unpack(bundle, kind, device)?),
-                };
-                Ok(Model { schema: bundle.schema()?, content })
-            })?,
+            false => read(path, registry, |bundle, kind| Model::unpack(bundle, kind, device))?,
         };
         let d = model.content.d();
         if let Some(schema) = &model.schema {
             schema.check(d).map_err(|e| Error::file(path, e.to_string()))?;
         }
         Ok(model)
+    }
+
+    /// Builds the model of a bundle of any kind, to compute on `device`.
+    ///
+    /// ```
+    /// use mercer::apply::{Fit, Fitted, Ridge, Saved};
+    /// use mercer::model::{Bundle, Content, Model};
+    /// use mercer::{Device, FitContext, data::Target, kernel::Kernel};
+    /// let x = ndarray::array![[0.0], [1.0], [2.0]];
+    /// let y = Target::Values(vec![0.0, 1.0, 4.0]);
+    /// let fitted = Ridge::new(Kernel::parse("rbf(1)")?).fit(x.view(), &y, &FitContext::default())?;
+    /// let bytes = fitted.bundle().to_bytes()?;
+    /// let model = Model::of_bundle(&Bundle::from_bytes(&bytes)?, Device::Cpu)?;
+    /// assert!(matches!(model.content, Content::Fitted(Fitted::Predict(_))));
+    /// # Ok::<(), mercer::Error>(())
+    /// ```
+    pub fn of_bundle(bundle: &Bundle, device: Device) -> Result<Model> {
+        Model::unpack(bundle, bundle.text("kind")?, device)
+    }
+
+    fn unpack(bundle: &Bundle, kind: &str, device: Device) -> Result<Model> {
+        let content = match kind {
+            "checkpoint" => {
+                return Err(Error::input(
+                    "holds the state of a training run, not a model; training can resume from it",
+                ));
+            }
+            FittedLaplace::KIND => Content::Fitted(Fitted::Predict(Box::new(FittedLaplace::unpack(bundle, device)?))),
+            FittedFunctionLaplace::KIND => {
+                Content::Fitted(Fitted::Predict(Box::new(FittedFunctionLaplace::unpack(bundle, device)?)))
+            }
+            FittedTrajectory::KIND => {
+                Content::Fitted(Fitted::Predict(Box::new(FittedTrajectory::unpack(bundle, device)?)))
+            }
+            Spectrum::KIND => Content::Spectrum(Box::new(Spectrum::unpack(bundle, device)?)),
+            _ => Content::Fitted(Fitted::unpack(bundle, kind, device)?),
+        };
+        Ok(Model { schema: bundle.schema()?, content })
     }
 }
 

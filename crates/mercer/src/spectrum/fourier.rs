@@ -31,6 +31,13 @@ pub struct Fourier {
     pub ritz: bool,
 }
 
+impl Fourier {
+    /// 1000 features, or twice as many as pairs where that is more, of orthogonal frequencies.
+    pub fn usual(k: usize) -> Fourier {
+        Fourier { features: (2 * k).max(1000), sampling: Sampling::default(), ritz: false }
+    }
+}
+
 impl Method for Fourier {
     fn name(&self) -> String {
         "rff".into()

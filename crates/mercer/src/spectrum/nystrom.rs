@@ -39,6 +39,11 @@ pub struct Nystrom {
 }
 
 impl Nystrom {
+    /// 500 landmarks, or twice as many as pairs where that is more, by k-means++; all of n points where they are fewer.
+    pub fn usual(n: usize, k: usize) -> Nystrom {
+        Nystrom { landmarks: (2 * k).max(500).min(n), choice: Landmarks::KMeansPlusPlus }
+    }
+
     /// Rows of the landmarks, where the problem fits into memory.
     fn landmarks(&self, problem: &Problem) -> Result<Vec<usize>> {
         let (n, m, context) = (problem.operator.n(), self.landmarks, &problem.context);

@@ -32,6 +32,13 @@ pub struct Positive {
     pub sampling: Sampling,
 }
 
+impl Positive {
+    /// 1000 features, or twice as many as pairs where that is more, of orthogonal directions.
+    pub fn usual(k: usize) -> Positive {
+        Positive { features: (2 * k).max(1000), sampling: Sampling::default() }
+    }
+}
+
 impl Method for Positive {
     fn name(&self) -> String {
         "positive".into()

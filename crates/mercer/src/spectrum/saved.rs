@@ -21,11 +21,18 @@ impl Spectrum {
     /// Writes the spectrum to a file with the schema of the table that it was fitted on, where there is one.
     /// Example: [`Model`](crate::model::Model).
     pub fn save_with(&self, schema: Option<&Schema>, path: &Path) -> Result<()> {
+        let mut bundle = self.bundle();
+        bundle.set("schema", schema);
+        bundle.write(path)
+    }
+
+    /// What its file holds: the kind and all its parts.
+    #[doc(hidden)]
+    pub fn bundle(&self) -> Bundle<'_> {
         let mut bundle = Bundle::default();
         bundle.set("kind", Spectrum::KIND);
-        bundle.set("schema", schema);
         self.pack(&mut bundle);
-        bundle.write(path)
+        bundle
     }
 
     /// The kind of model that the file names.

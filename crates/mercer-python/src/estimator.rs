@@ -1,0 +1,306 @@
+//! Estimators by the names that the program has for them.
+
+use crate::model::Handle;
+use crate::options::Options;
+use mercer::apply::{
+    Affinity, Alpha, Bandwidth, ClassWeights, DiffusionMaps, EigenSolver, EpochSolver, Falkon, FeatureLogistic,
+    FeatureMap, FeatureProcess, FeatureRidge, Fit, GaussianProcess, GaussianProcessClassifier, IterativeProcess,
+    KernelPca, KernelSearch, LaplacianEigenmaps, Learner, MetricForm, NadarayaWatson, NtkEnsemble, ProcessFeatures,
+    RecursiveFeatureMachine, Ridge, RidgeSolver, SpectralRidge, Tuning,
+};
+use mercer::data::Target;
+use mercer::kernel::{Expression, Kernel};
+use mercer::laplace::{FunctionLaplace, FunctionMethod, NetworkFunctions};
+use mercer::operator::{DenseOperator, OnPoints};
+use mercer::spectrum::{Exact, Krylov, Problem, Sampling, Spectrum};
+use mercer::{Error, FitContext, Result, fail_if};
+use ndarray::{Array3, ArrayView2, s};
+
+/// Random features, landmarks of Falkon and eigenfunctions by default, as in the program.
+const RANDOM_FEATURES: usize = 2000;
+const CENTRES: usize = 5000;
+const PAIRS: usize = 200;
+
+/// Fits the estimator of that kind to points `x` `[n, d]` and targets.
+pub fn fit(kind: &str, mut o: Options, x: ArrayView2<f64>, y: Option<&Target>, context: &FitContext) -> Result<Handle> {
+    let target = || y.ok_or_else(|| Error::input(format!("{kind} needs targets")));
+    let fitted = match kind {
+        "kpca" => Handle::transform(kpca(&mut o, x, context)?.fit(x, &(), context)?),
+        "kpca-matrix" => {
+            let pca =
+                KernelPca { k: o.need("k")?, solver: solver(&mut o)?, ..KernelPca::new(Kernel::parse("linear")?) };
+            Handle::transform(pca.fit_matrix(x, context)?)
+        }
+        "laplacian" => {
+            let affinity = match o.take::<usize>("neighbours")? {
+                Some(neighbours) => Affinity::Neighbours(neighbours),
+                None => Affinity::Kernel(kernel(&mut o, x, context)?),
+            };
+            let (k, solver) = (o.need("k")?, solver(&mut o)?);
+            Handle::transform(LaplacianEigenmaps { k, affinity, solver, ..Default::default() }.fit(x, &(), context)?)
+        }
+        "diffusion" => {
+            let usual = DiffusionMaps::new(kernel(&mut o, x, context)?);
+            let (k, solver) = (o.need("k")?, solver(&mut o)?);
+            let alpha = o.take("alpha")?.unwrap_or(usual.alpha);
+            let time = o.take("time")?.unwrap_or(usual.time);
+            Handle::transform(DiffusionMaps { k, solver, alpha, time, ..usual }.fit(x, &(), context)?)
+        }
+        "gp" => gaussian_process(&mut o, x, target()?, context)?,
+        "laplace" => laplace(&mut o, x, target()?, context)?,
+        "matrix" => of_matrix(&mut o, x, target()?, context)?,
+        way => learn(way, &mut o, x, target()?, context)?,
+    };
+    o.finish(kind)?;
+    Ok(fitted)
+}
+
+/// The kernel of the options, every parameter a number.
+fn kernel(o: &mut Options, x: ArrayView2<f64>, context: &FitContext) -> Result<Kernel> {
+    Expression::parse(&o.need::<String>("kernel")?)?.resolve(x, context.seed)
+}
+
+fn solver(o: &mut Options) -> Result<EigenSolver> {
+    let words = [("auto", EigenSolver::Auto), ("exact", EigenSolver::Exact), ("krylov", EigenSolver::Krylov)];
+    Ok(o.word("solver", &words)?.unwrap_or(EigenSolver::Auto))
+}
+
+fn kpca(o: &mut Options, x: ArrayView2<f64>, context: &FitContext) -> Result<KernelPca> {
+    let usual = KernelPca::new(kernel(o, x, context)?);
+    let (k, solver, tolerance) = (o.need("k")?, solver(o)?, o.take("tolerance")?.unwrap_or(usual.tolerance));
+    Ok(KernelPca { k, solver, tolerance, ..usual })
+}
+
+/// A number, or none for the value with the least left-out error; `cv` is a number of folds.
+fn alpha(o: &mut Options) -> Result<Alpha> {
+    Ok(match (o.take("alpha")?, o.take("cv")?) {
+        (Some(value), _) => Alpha::Fixed(value),
+        (None, Some(folds)) => Alpha::CrossValidation { folds },
+        (None, None) => Alpha::LeaveOneOut,
+    })
+}
+
+/// `"balanced"`, or pairs of a class's name and its weight.
+fn class_weights(o: &mut Options) -> Result<ClassWeights> {
+    Ok(match o.take::<serde_json::Value>("class_weight")? {
+        None => ClassWeights::Equal,
+        Some(serde_json::Value::String(word)) if word == "balanced" => ClassWeights::Balanced,
+        Some(other) => {
+            let pairs = serde_json::from_value(other);
+            ClassWeights::Given(
+                pairs
+                    .map_err(|_| Error::input("class weights must be balanced, or a number above 0 for each class"))?,
+            )
+        }
+    })
+}
+
+/// Ridge regression on all eigenfunctions of a kernel matrix `[n, n]`.
+fn of_matrix(o: &mut Options, k: ArrayView2<f64>, y: &Target, context: &FitContext) -> Result<Handle> {
+    let (n, m) = k.dim();
+    fail_if!(n != m, "a kernel matrix must be square, but this one has {n} rows and {m} columns");
+    let dense = DenseOperator::new(k.to_owned());
+    let operator = OnPoints::new(&dense, k)?;
+    let spectrum = Spectrum::fit(&Exact, &Problem { operator: &operator, k: n, context: *context }, None)?;
+    let intercept = o.take("intercept")?.unwrap_or(true);
+    let ridge =
+        SpectralRidge { spectrum: spectrum.into(), alpha: alpha(o)?, intercept, class_weights: class_weights(o)? };
+    Ok(Handle::predict(ridge.fit(k, y, context)?))
+}
+
+/// A Gaussian process of numbers or classes.
+fn gaussian_process(o: &mut Options, x: ArrayView2<f64>, y: &Target, context: &FitContext) -> Result<Handle> {
+    let kernel = Expression::parse(&o.need::<String>("kernel")?)?;
+    let (restarts, rows, rank) = (o.take("restarts")?, o.take("search_rows")?, o.take::<usize>("rank")?);
+    let tuned = |usual: Tuning| Tuning {
+        restarts: restarts.unwrap_or(usual.restarts),
+        rows: rows.unwrap_or(usual.rows),
+        ..usual
+    };
+    if let Target::Classes { .. } = y {
+        let usual = GaussianProcessClassifier::new(kernel);
+        let tuning = tuned(usual.tuning);
+        return Ok(Handle::predict(GaussianProcessClassifier { tuning, ..usual }.fit(x, y, context)?));
+    }
+    let way = o.take::<String>("method")?.unwrap_or_else(|| "exact".into());
+    let n = x.nrows();
+    let features = match way.as_str() {
+        "exact" => {
+            let usual = GaussianProcess::new(kernel);
+            let tuning = tuned(usual.tuning);
+            return Ok(Handle::predict(GaussianProcess { tuning, ..usual }.fit(x, y, context)?));
+        }
+        "cg" => {
+            let usual = IterativeProcess::new(kernel);
+            let tuning = tuned(usual.tuning);
+            return Ok(Handle::predict(IterativeProcess { tuning, rank, ..usual }.fit(x, y, context)?));
+        }
+        "nystrom" => ProcessFeatures::Landmarks(rank.unwrap_or(1000).min(n)),
+        "random-features" => ProcessFeatures::Random(rank.unwrap_or(RANDOM_FEATURES)),
+        "spectrum" => ProcessFeatures::Eigenfunctions(rank.unwrap_or(PAIRS).min(n)),
+        other => {
+            return Err(Error::unknown("method", other, ["exact", "cg", "nystrom", "random-features", "spectrum"]));
+        }
+    };
+    let usual = FeatureProcess::new(kernel, features);
+    let tuning = tuned(usual.tuning);
+    Ok(Handle::predict(FeatureProcess { tuning, ..usual }.fit(x, y, context)?))
+}
+
+/// Linearised Laplace of a network from its outputs and functions, rows `[n, C(1 + K)]` as `NetworkFunctions::rows` has them; the last
+/// `validation` rows find the prior.
+fn laplace(o: &mut Options, x: ArrayView2<f64>, y: &Target, context: &FitContext) -> Result<Handle> {
+    let (c, count): (usize, usize) = (o.need("outputs")?, o.need("validation")?);
+    let (n, width) = x.dim();
+    fail_if!(c == 0 || width <= c || width % c != 0 || count >= n, "rows of {width} numbers do not fit {c} outputs");
+    let outputs = x.slice(s![.., ..c]);
+    let functions = Array3::from_shape_fn((n, c, width / c - 1), |(i, a, j)| x[[i, c + a * (width / c - 1) + j]]);
+    let part = |rows: std::ops::Range<usize>| {
+        let rows: Vec<usize> = rows.collect();
+        let functions = if c == 1 { functions.view().permuted_axes([0, 2, 1]) } else { functions.view() };
+        Ok((NetworkFunctions::jacobians(outputs, functions)?.at(&rows), y.select(&rows)))
+    };
+    let ((fitted, y_fitted), (validation, y_validation)) = (part(0..n - count)?, part(n - count..n)?);
+    let pairs = o.take("count")?.unwrap_or(20);
+    let name = o.take::<String>("method")?.unwrap_or_else(|| "functions".into());
+    let methods = FunctionMethod::all(pairs);
+    let known = methods.iter().map(|method| method.name());
+    let method = methods.iter().find(|method| method.name() == name);
+    let method = *method.ok_or_else(|| Error::unknown("method", &name, known))?;
+    let laplace = FunctionLaplace { tempered: o.take("tempered")?.unwrap_or(false), ..FunctionLaplace::new(method) };
+    Ok(Handle::predict(laplace.fit(&fitted, &y_fitted, Some((&validation, &y_validation)), context)?))
+}
+
+/// The ways of `mercer regress`.
+fn learn(way: &str, o: &mut Options, x: ArrayView2<f64>, y: &Target, context: &FitContext) -> Result<Handle> {
+    let expression = Expression::parse(&o.need::<String>("kernel")?)?;
+    if way == "rfm" {
+        let metric = o.word("metric", &[("diagonal", MetricForm::Diagonal), ("full", MetricForm::Full)])?;
+        let (rounds, rank) = (o.take("rounds")?, o.take("rank")?);
+        let (alpha, class_weights) = (alpha(o)?, class_weights(o)?);
+        let machine = RecursiveFeatureMachine { kernel: expression, alpha, metric, rounds, rank, class_weights };
+        return Ok(Handle::predict(machine.fit(x, y, context)?));
+    }
+    if way == "nadaraya-watson" {
+        let bandwidth = o.take("bandwidth")?.map_or(Bandwidth::LeaveOneOut, Bandwidth::Fixed);
+        let kernel = expression.resolve(x, context.seed)?;
+        return Ok(Handle::predict(NadarayaWatson { kernel, bandwidth }.fit(x, y, context)?));
+    }
+    if way == "ntk-ensemble" {
+        let (kernel, time) = (expression.resolve(x, context.seed)?, o.take("time")?.unwrap_or(f64::INFINITY));
+        return Ok(Handle::predict(NtkEnsemble { kernel, time }.fit(x, y, context)?));
+    }
+    let ridge = Learning {
+        alpha: alpha(o)?,
+        class_weights: class_weights(o)?,
+        rank: o.take("rank")?,
+        logistic: o.word("loss", &[("squared", false), ("logistic", true)])?.unwrap_or(false),
+        centred: o.take("intercept")?.unwrap_or(true),
+        solver: o.take("solver")?,
+    };
+    let kernel = match expression.is_automatic() {
+        false => expression.resolve(x, context.seed)?,
+        true => {
+            let search = KernelSearch::new(vec![expression]);
+            let (alpha, class_weights) = (ridge.alpha, ridge.class_weights.clone());
+            KernelSearch { alpha, class_weights, ..search }.best(x, y, context)?.kernel
+        }
+    };
+    ridge.learn(way, kernel, x, y, context)
+}
+
+/// What the ways that add a ridge share.
+struct Learning {
+    alpha: Alpha,
+    class_weights: ClassWeights,
+    rank: Option<usize>,
+    logistic: bool,
+    centred: bool,
+    solver: Option<String>,
+}
+
+impl Learning {
+    fn learn(self, way: &str, kernel: Kernel, x: ArrayView2<f64>, y: &Target, context: &FitContext) -> Result<Handle> {
+        let rank = self.rank;
+        let map = || FeatureMap::of_kernel(&kernel, x.dim(), rank, context);
+        match way {
+            "auto" if self.solver.is_none() => match Learner::choose(&kernel, x.dim(), self.rank, context).0 {
+                Learner::Features(map) => self.on_features(map, x, y, context),
+                Learner::Ridge(_) if self.logistic => self.on_features(map(), x, y, context),
+                Learner::Ridge(_) => self.ridge(kernel, x, y, context),
+            },
+            "ridge" | "auto" => self.ridge(kernel, x, y, context),
+            "nystrom" => match map() {
+                map @ FeatureMap::Nystrom { .. } => self.on_features(map, x, y, context),
+                _ => Err(Error::input("a linear kernel needs no landmarks; use the method linear")),
+            },
+            "linear" => match map() {
+                map @ FeatureMap::Linear { .. } => self.on_features(map, x, y, context),
+                _ => Err(Error::input(format!("the method linear is for the kernel linear, not for {kernel}"))),
+            },
+            "random-features" => {
+                let features = self.rank.unwrap_or(RANDOM_FEATURES).next_multiple_of(2);
+                self.on_features(FeatureMap::Random { kernel, features, sampling: Sampling::default() }, x, y, context)
+            }
+            "spectrum" => self.spectral(kernel, x, y, context),
+            "falkon" => {
+                let landmarks = self.rank.unwrap_or(CENTRES).min(x.nrows());
+                let falkon =
+                    Falkon { alpha: self.alpha, class_weights: self.class_weights, ..Falkon::new(kernel, landmarks) };
+                Ok(Handle::predict(falkon.fit(x, y, context)?))
+            }
+            other => {
+                let known = ["auto", "ridge", "nystrom", "random-features", "spectrum", "linear", "falkon"];
+                Err(Error::unknown("method", other, known))
+            }
+        }
+    }
+
+    fn on_features(self, map: FeatureMap, x: ArrayView2<f64>, y: &Target, context: &FitContext) -> Result<Handle> {
+        fail_if!(!self.centred, "ridge regression on features has an intercept always; use the method ridge");
+        let class_weights = self.class_weights;
+        if self.logistic {
+            let alpha = match self.alpha {
+                Alpha::LeaveOneOut => FeatureLogistic::new(map.clone()).alpha,
+                alpha => alpha,
+            };
+            return Ok(Handle::predict(FeatureLogistic { map, alpha, class_weights }.fit(x, y, context)?));
+        }
+        Ok(Handle::predict(FeatureRidge { map, alpha: self.alpha, class_weights }.fit(x, y, context)?))
+    }
+
+    fn spectral(self, kernel: Kernel, x: ArrayView2<f64>, y: &Target, context: &FitContext) -> Result<Handle> {
+        let k = self.rank.unwrap_or(PAIRS).min(x.nrows());
+        if self.logistic {
+            return self.on_features(FeatureMap::Eigenfunctions { kernel, pairs: k }, x, y, context);
+        }
+        let operator = context.kernel_operator(&kernel, x)?;
+        let problem = Problem { operator: &operator, k, context: *context };
+        let spectrum = Spectrum::fit(&Krylov::default(), &problem, None)?.into();
+        let Learning { alpha, centred: intercept, class_weights, .. } = self;
+        Ok(Handle::predict(SpectralRidge { spectrum, alpha, intercept, class_weights }.fit(x, y, context)?))
+    }
+
+    fn ridge(self, kernel: Kernel, x: ArrayView2<f64>, y: &Target, context: &FitContext) -> Result<Handle> {
+        fail_if!(
+            self.logistic,
+            "logistic regression is for methods on features: nystrom, random-features, spectrum, linear"
+        );
+        let solver = match (self.solver.as_deref(), RidgeSolver::conjugate_gradients(context.precision)) {
+            (None | Some("auto"), _) if self.rank.is_none() => RidgeSolver::Auto,
+            (Some("direct"), _) => RidgeSolver::Direct,
+            (None | Some("auto" | "cg"), RidgeSolver::ConjugateGradients { tolerance, iterations, .. }) => {
+                RidgeSolver::ConjugateGradients { tolerance, iterations, rank: self.rank }
+            }
+            (Some("askotch"), _) => RidgeSolver::epochs(EpochSolver::Askotch),
+            (Some("eigenpro"), _) => RidgeSolver::epochs(EpochSolver::EigenPro),
+            (Some("richardson"), _) => RidgeSolver::epochs(EpochSolver::Richardson),
+            (other, _) => {
+                let known = ["auto", "direct", "cg", "askotch", "eigenpro", "richardson"];
+                return Err(Error::unknown("solver", other.unwrap_or(""), known));
+            }
+        };
+        let Learning { alpha, centred, class_weights, .. } = self;
+        Ok(Handle::predict(Ridge { kernel, alpha, solver, centred, class_weights }.fit(x, y, context)?))
+    }
+}

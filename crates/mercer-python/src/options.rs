@@ -1,0 +1,50 @@
+//! Options of methods and estimators, as JSON.
+
+use mercer::{Error, Result};
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+/// Options by name; those that are taken are known, and what is left in the end is an error.
+pub struct Options(Map<String, Value>);
+
+impl Options {
+    pub fn parse(json: &str) -> Result<Options> {
+        serde_json::from_str(json).map(Options).map_err(|e| Error::input(format!("options must be a JSON object: {e}")))
+    }
+
+    /// The option, where it is given and not null.
+    pub fn take<T: DeserializeOwned>(&mut self, name: &str) -> Result<Option<T>> {
+        match self.0.remove(name) {
+            None | Some(Value::Null) => Ok(None),
+            Some(value) => T::deserialize(&value).map(Some).map_err(|_| {
+                Error::input(format!("{name}={value} cannot be used: it is of another type than the option"))
+            }),
+        }
+    }
+
+    /// The option, which must be given.
+    pub fn need<T: DeserializeOwned>(&mut self, name: &str) -> Result<T> {
+        self.take(name)?.ok_or_else(|| Error::input(format!("the option '{name}' is missing")))
+    }
+
+    /// The option by one of a few words.
+    pub fn word<T: Copy>(&mut self, name: &str, words: &[(&'static str, T)]) -> Result<Option<T>> {
+        let Some(text) = self.take::<String>(name)? else { return Ok(None) };
+        let found = words.iter().find(|(word, _)| *word == text).map(|(_, value)| *value);
+        let known = words.iter().map(|(word, _)| *word);
+        found.map(Some).ok_or_else(|| Error::unknown(name, &text, known))
+    }
+
+    /// The option by a word that the library knows.
+    pub fn named<T: std::str::FromStr<Err = Error>>(&mut self, name: &str) -> Result<Option<T>> {
+        self.take::<String>(name)?.map(|text| text.parse()).transpose()
+    }
+
+    /// Refuses options that `what` does not have.
+    pub fn finish(self, what: &str) -> Result<()> {
+        match self.0.keys().next() {
+            None => Ok(()),
+            Some(name) => Err(Error::input(format!("{what} has no option '{name}'; leave it out"))),
+        }
+    }
+}
