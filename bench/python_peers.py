@@ -21,7 +21,7 @@ from threadpoolctl import threadpool_limits
 
 import mercer
 
-REPEATS = 5
+REPEATS = 3
 LENGTHSCALE = 7
 GAMMA = 0.5 / LENGTHSCALE**2
 
@@ -39,9 +39,10 @@ def kernel_error(f, x):
 def kpca(n, dtype):
     x = points(n, dtype)
     precision = "f32" if dtype == np.float32 else "f64"
-    own = mercer.KernelPCA(10, kernel="rbf", gamma=GAMMA, precision=precision)
+    # The tolerance of `bench/run.py`: the eigenvalues are still closer than the peer's.
+    own = mercer.KernelPCA(10, kernel="rbf", gamma=GAMMA, tol=1e-2, precision=precision)
     peer = KernelPCA(10, kernel="rbf", gamma=GAMMA, eigen_solver="randomized", random_state=0)
-    return own, peer, lambda e: e.fit(x), lambda e: {"first_eigenvalue": float(e.eigenvalues_[0])}
+    return own, peer, lambda e: e.fit(x), lambda e: {"eigenvalues": e.eigenvalues_.tolist()}
 
 
 def features(own, peer, dtype):
@@ -69,12 +70,12 @@ def ridge():
 
 JOBS = {
     "kpca-5000": lambda: kpca(5000, np.float64),
-    "kpca-20000": lambda: kpca(20_000, np.float32),
     "nystrom-f32": lambda: nystrom(np.float32),
     "nystrom-f64": lambda: nystrom(np.float64),
     "rff-f32": lambda: rff(np.float32),
     "rff-f64": lambda: rff(np.float64),
     "ridge-5000": ridge,
+    "kpca-20000": lambda: kpca(20_000, np.float32),
 }
 
 

@@ -95,6 +95,11 @@ class MercerEstimator(BaseEstimator):
             return validate_data(self, X, **options)
         return validate_data(self, X, y, **options)
 
+    def _check_fitted(self) -> None:
+        """scikit-learn's error on an estimator that was not fitted; its own check takes longer than a small evaluation."""
+        if "model_" not in vars(self):
+            check_is_fitted(self, "model_")
+
     def _is_plain(self, X: Any) -> bool:
         """Whether `validate_data` would find nothing in new points to convert or to refuse; its checks take longer than a small evaluation."""
         if type(X) is not np.ndarray or X.ndim != 2 or X.dtype not in _TYPES or not X.flags.c_contiguous:
@@ -114,7 +119,7 @@ class MercerEstimator(BaseEstimator):
 
     def save(self, path: str | Path) -> None:
         """Writes the fitted model to a file that the program and `mercer.load` read."""
-        check_is_fitted(self, "model_")
+        self._check_fitted()
         self.model_.save(str(path))
 
 

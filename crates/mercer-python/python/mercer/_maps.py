@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils.validation import check_is_fitted
 
 from . import _mercer
 from ._base import KernelParameters
@@ -36,7 +35,7 @@ class _Map(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelParameters):
 
     def transform(self, X: Any) -> np.ndarray:
         """Coordinates `[m, k]` of points X `[m, d]`."""
-        check_is_fitted(self, "model_")
+        self._check_fitted()
         X = self._checked(X, fit=False)
         if self._function() is not None:
             X = self._matrix(X, self.X_fit_)
@@ -45,7 +44,7 @@ class _Map(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelParameters):
     @property
     def embedding_(self) -> np.ndarray:
         """Coordinates `[n, k]` of the fitted points."""
-        check_is_fitted(self, "model_")
+        self._check_fitted()
         return self.model_.embedding()
 
 

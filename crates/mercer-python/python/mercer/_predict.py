@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, column_or_1d
+from sklearn.utils.validation import column_or_1d
 
 from . import _mercer
 from ._base import KernelParameters
@@ -46,7 +46,7 @@ class _Predictor(KernelParameters):
         return {name: options.get(name) for name in ("alpha", "cv", "class_weight", "intercept")}
 
     def _scores(self, X: Any) -> np.ndarray:
-        check_is_fitted(self, "model_")
+        self._check_fitted()
         X = self._checked(X, fit=False)
         if self._function() is not None:
             X = self._matrix(X, self.X_fit_)
@@ -183,7 +183,7 @@ class KernelRidge(_Regressor):
     @property
     def dual_coef_(self) -> np.ndarray:
         """Coefficients `[n]` over the fitted points, of the method ridge."""
-        check_is_fitted(self, "model_")
+        self._check_fitted()
         if self.header_["kind"] != "ridge":
             raise AttributeError(f"a model of kind '{self.header_['kind']}' has no coefficients over the fitted points")
         return self.model_.matrix("coefficients")[:, 0]
@@ -276,7 +276,7 @@ class _Average(_Predictor):
     @property
     def bandwidth_(self) -> float:
         """The factor on the kernel's width, given or found."""
-        check_is_fitted(self, "model_")
+        self._check_fitted()
         return self.header_["bandwidth"]
 
 
@@ -339,7 +339,7 @@ class _Machine(_Predictor):
     @property
     def importances_(self) -> dict[str, Any]:
         """How much each column, and each direction, changes the prediction."""
-        check_is_fitted(self, "model_")
+        self._check_fitted()
         return self.header_["importances"]
 
 
@@ -429,14 +429,14 @@ class GaussianProcessRegressor(_Regressor, _Process):
     @property
     def log_marginal_likelihood_value_(self) -> float:
         """`log p(y)`; a lower bound of it for methods on features."""
-        check_is_fitted(self, "model_")
+        self._check_fitted()
         found: float = self.header_["likelihood" if "likelihood" in self.header_ else "bound"]
         return found
 
     @property
     def noise_(self) -> float:
         """The variance of the noise."""
-        check_is_fitted(self, "model_")
+        self._check_fitted()
         return self.header_["noise"]
 
 

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from scipy.sparse.linalg import LinearOperator
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils.validation import check_is_fitted
 
 from . import _mercer
 from ._base import KernelParameters
@@ -122,7 +121,7 @@ class Spectrum(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelParamete
 
     def transform(self, X: Any) -> np.ndarray:
         """`ψ(x)` `[m, k]` at points X `[m, d]`; columns of zero eigenvalues are zero."""
-        check_is_fitted(self, "model_")
+        self._check_fitted()
         X = self._checked(X, fit=False)
         if self._function() is not None and self._by_rows:
             X = self._matrix(X, self.X_fit_)
@@ -146,7 +145,7 @@ class Spectrum(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelParamete
 
     def transform_samples(self, samples: Any) -> np.ndarray:
         """`ψ` `[m·C, k]` where the fitted functions are sampled at m new points, `[S, m]` or `[S, m, C]`."""
-        check_is_fitted(self, "model_")
+        self._check_fitted()
         return self.model_.transform_samples(_as_samples(samples))
 
     @classmethod
