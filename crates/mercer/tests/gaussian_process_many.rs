@@ -106,16 +106,23 @@ fn excess(ours: &Array1<f64>, exact: &Array1<f64>, noise: f64) -> f64 {
         / ours.len() as f64
 }
 
-/// Deviations under a preconditioner of low rank, at new and at left-out rows, against the dense ones: never below, and within a few per cent, for
+/// Deviations under a preconditioner of low rank, at new and at left-out rows, against the dense ones: never below, and within one per cent, for
 /// smooth and rough functions, small and large noise, repeated points and irrelevant columns. What is reported is what the dense posterior says.
 #[test]
 fn deviations_are_those_of_the_dense_posterior() {
-    // Kernel, columns, deviation of the noise, share of distinct points, rank, and the largest excess.
+    // Kernel, columns, deviation of the noise, share of distinct points, and rank.
     let cases = [
-        ("rbf(1.5)", 2, 0.3, 1.0, 60, 0.01),
-        ("rbf(0.3)", 2, 0.1, 1.0, 60, 0.01),
+        ("rbf(1.5)", 2, 0.3, 1.0, 60),
+        ("rbf(0.3)", 2, 0.1, 1.0, 60),
+        ("rbf(0.6)", 2, 0.01, 1.0, 150),
+        ("rbf(2)", 5, 0.1, 1.0, 300),
+        ("rbf(3)", 5, 2.0, 1.0, 60),
+        ("matern12(1)", 2, 0.1, 1.0, 60),
+        ("matern12(2)", 5, 0.001, 1.0, 300),
+        ("matern32(1)", 3, 0.001, 0.5, 300),
+        ("matern52(ard)", 4, 0.1, 1.0, 60),
     ];
-    for (text, d, noise, distinct, rank, most) in cases {
+    for (text, d, noise, distinct, rank) in cases {
         let n = 1000;
         let first = uniform((distinct * n as f64) as usize, d, 3.0, 21);
         let x = Array2::from_shape_fn((n, d), |(i, j)| first[[i % first.nrows(), j]]);
@@ -137,14 +144,13 @@ fn deviations_are_those_of_the_dense_posterior() {
         let ratios: Vec<f64> = fitted.left_out.iter().map(|(i, [_, s])| s * q[[*i, *i]].sqrt()).collect();
         assert!(ratios.iter().all(|ratio| *ratio > 1.0 - 1e-6), "{text} {noise}");
         let left_out = ratios.iter().sum::<f64>() / ratios.len() as f64 - 1.0;
-        println!("{text} {noise}: new {at_new:.4}, left out {left_out:.4}, reported {:.4}", fitted.excess);
-        assert!(at_new < most && left_out < most, "{text} {noise}: {at_new} {left_out}");
+        assert!(at_new < 0.01 && left_out < 0.01, "{text} {noise}: {at_new} {left_out}");
         assert!(
             (fitted.excess - left_out).abs() < 0.3 * left_out + 0.002,
             "{text} {noise}: {} {left_out}",
             fitted.excess
         );
-        assert_eq!(fitted.excess > 0.01, fitted.notes().iter().any(|note| note.contains("upper bounds")));
+        assert!(fitted.notes().iter().all(|note| !note.contains("upper bounds")), "{:?}", fitted.notes());
     }
 }
 
