@@ -79,7 +79,7 @@ impl Process {
         let (rank, iterations, residual, excess) = (fitted.rank, fitted.iterations, fitted.residual, fitted.excess);
         let said = format!(
             "conjugate gradients: {iterations} products, relative residual {residual:.1e}, preconditioner of rank {rank}; deviations {} above \
-             the exact ones in root mean square",
+             the exact ones on average",
             text::percent(excess)
         );
         let object =

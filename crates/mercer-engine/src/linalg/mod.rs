@@ -11,11 +11,12 @@ use crate::compute::cuda::Number;
 use crate::{Error, Result};
 use device::DeviceFactor;
 use faer::linalg::matmul::matmul as faer_matmul;
-use faer::linalg::solvers::{DenseSolveCore, ShapeCore};
+use faer::linalg::matmul::triangular::{self, BlockStructure};
+use faer::linalg::triangular_inverse::invert_lower_triangular;
 use faer::prelude::{ReborrowMut, Solve};
 use faer::traits::RealField;
 use faer::{Accum, MatMut, MatRef, Par, Side};
-use ndarray::{Array2, ArrayView2, ArrayViewMut2};
+use ndarray::{Array2, ArrayView2, ArrayViewMut2, Axis, Zip, s};
 
 /// A faer view of an array, without a copy.
 pub fn view<'a, T>(a: ArrayView2<'a, T>) -> MatRef<'a, T> {
@@ -110,10 +111,7 @@ impl<T: RealField + Number> Cholesky<T> {
     /// `A⁻¹` `[n, n]`
     pub fn inverse(&self) -> Result<Array2<T>> {
         match &self.0 {
-            Factor::Host(factor) => {
-                let (inverse, n) = (factor.inverse(), factor.nrows());
-                Ok(Array2::from_shape_fn((n, n), |(i, j)| inverse[(i, j)]))
-            }
+            Factor::Host(factor) => Ok(inverse_of_product(factor.L())),
             Factor::Device(factor) => factor.solve(Array2::eye(factor.lower()?.nrows()).view()),
         }
     }
@@ -123,6 +121,51 @@ impl<T: RealField + Number> Cholesky<T> {
         match &self.0 {
             Factor::Host(factor) => Ok(factor.L()),
             Factor::Device(factor) => factor.lower().map(view),
+        }
+    }
+}
+
+/// `(LLᵀ)⁻¹ = L⁻ᵀL⁻¹` `[n, n]` for `L` lower triangular.
+fn inverse_of_product<T: RealField>(l: MatRef<T>) -> Array2<T> {
+    let (n, threads) = (l.nrows(), faer::get_global_parallelism());
+    let zeros = || Array2::from_elem((n, n), T::zero_impl());
+    // By columns, as faer computes fastest: what is below the diagonal there is above it in the array.
+    let (mut inverse_l, mut out) = (zeros(), zeros());
+    invert_lower_triangular(view_mut(inverse_l.view_mut().reversed_axes()), l, threads);
+    let inverse_l = view(inverse_l.t());
+    let product = view_mut(out.view_mut().reversed_axes());
+    triangular::matmul(
+        product,
+        BlockStructure::TriangularLower,
+        Accum::Replace,
+        inverse_l.transpose(),
+        BlockStructure::TriangularUpper,
+        inverse_l,
+        BlockStructure::TriangularLower,
+        T::one_impl(),
+        threads,
+    );
+    mirror_upper(&mut out);
+    out
+}
+
+/// Copies what is above the diagonal of a square array to below it, tile by tile.
+fn mirror_upper<T: RealField>(a: &mut Array2<T>) {
+    const SIDE: usize = 64;
+    let n = a.nrows();
+    for first in (0..n).step_by(SIDE) {
+        let end = n.min(first + SIDE);
+        let (above, mut below) = a.view_mut().split_at(Axis(0), end);
+        for (tile, start) in below.axis_chunks_iter_mut(Axis(0), SIDE).zip((end..n).step_by(SIDE)) {
+            let columns = start..start + tile.nrows();
+            let source = above.slice(s![first..end, columns]);
+            Zip::from(tile.slice_move(s![.., first..end])).and(source.t()).for_each(|to, from| *to = from.clone());
+        }
+        let mut own = above.slice_move(s![first..end, first..end]);
+        for i in 0..own.nrows() {
+            for j in 0..i {
+                own[[i, j]] = own[[j, i]].clone();
+            }
         }
     }
 }
@@ -151,7 +194,6 @@ pub fn orthonormal_basis(v: Array2<f64>) -> Result<Array2<f64>> {
 mod tests {
     use super::*;
     use crate::rng::Rng;
-    use ndarray::s;
 
     pub(super) fn random(n: usize, m: usize, seed: u64) -> Array2<f64> {
         let mut rng = Rng::new(seed);
@@ -174,6 +216,17 @@ mod tests {
         assert!(values.windows(2).all(|w| w[0] >= w[1]));
         let rebuilt = (&u * &ndarray::aview1(&values)).dot(&u.t());
         assert!((rebuilt - a).iter().all(|d| d.abs() < 1e-12));
+    }
+
+    #[test]
+    fn the_inverse_is_symmetric_and_inverts() {
+        for n in [1, 9, 64, 65, 200] {
+            let a = random(n, n, 8);
+            let a = a.dot(&a.t()) + Array2::<f64>::eye(n) * n as f64;
+            let inverse = Cholesky::new(Device::Cpu, a.view()).unwrap().inverse().unwrap();
+            assert_eq!(inverse, inverse.t());
+            assert!((a.dot(&inverse) - Array2::<f64>::eye(n)).iter().all(|d| d.abs() < 1e-12), "{n}");
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@ use crate::Result;
 use crate::compute::Device;
 use crate::linalg::{Cholesky, matmul};
 use ndarray::{Array1, Array2, ArrayView2, Axis};
+use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use std::f64::consts::TAU;
 use std::sync::{Mutex, PoisonError};
@@ -46,7 +47,8 @@ impl OnMatrix for Regression<'_> {
     const NOISE: bool = true;
 
     fn at(&self, a: ArrayView2<f64>, device: Device) -> Result<AtMatrix> {
-        let factor = Cholesky::new(device, a)?;
+        // A is symmetric, and read fastest by columns.
+        let factor = Cholesky::new(device, a.t())?;
         let inverse = factor.inverse()?;
         let solved = matmul(inverse.view(), self.y);
         match self.criterion {
@@ -84,7 +86,14 @@ fn likelihood(
 ) -> Result<AtMatrix> {
     let (n, m) = (y.nrows() as f64, y.ncols() as f64);
     let value = (0.5 * (&y * &solved).sum() + m * half_log_determinant(factor)?) / n + 0.5 * m * TAU.ln();
-    let gradient = (inverse * m - matmul(solved.view(), solved.t())) * (0.5 / n);
+    // In the memory of the inverse, a row at a time.
+    let mut gradient = inverse;
+    let (half, columns) = (0.5 / n, solved.t().as_standard_layout().into_owned());
+    let rows: Vec<_> = gradient.rows_mut().into_iter().collect();
+    rows.into_par_iter().enumerate().for_each(|(i, mut row)| {
+        row *= half * m;
+        columns.rows().into_iter().for_each(|column| row.scaled_add(-half * column[i], &column));
+    });
     Ok(AtMatrix { value, gradient })
 }
 

@@ -2,6 +2,7 @@
 
 use super::feature_process::{LEAST_NOISE, MOST_LEFT_OUT};
 use super::gaussian_process::{moments, notes, numbers, positive, scaled};
+use super::partial_inverse::{COLUMNS, Covariance, PartialInverse, VALUES, Vectors};
 use super::preconditioner::LowRankPreconditioner;
 use super::reference::{Reference, check_new};
 use super::stochastic_likelihood::{Solution, StochasticLikelihood};
@@ -9,25 +10,21 @@ use super::traits::{fields, not_kept, saved};
 use super::{Criterion, Fit, Predict, SearchEnd, Tuning, check_points};
 use crate::data::Target;
 use crate::kernel::{Expression, Kernel};
-use crate::linalg::eigh;
-use crate::operator::{Operator, Precision, cross_apply};
+use crate::operator::{KernelOperator, Operator, Precision};
 use crate::rng::Rng;
 use crate::spectrum::Origin;
-use crate::{FitContext, KeepsBest, Result};
-use ndarray::{Array1, Array2, ArrayView2, Axis, s};
+use crate::{FitContext, Result};
+use ndarray::{Array1, Array2, ArrayView2, Axis};
 use std::time::Instant;
 
-/// Columns that are multiplied by K at once: more would take more memory, fewer more kernel values.
-const COLUMNS: usize = 64;
+/// Rows at which deviations are compared with the exact ones.
+const COMPARED: usize = 32;
 
-/// Rows whose variances are predicted at once.
-const ROWS: usize = 2048;
+/// Numbers of neighbours that are tried: the first that brings the deviations close enough is kept.
+const NEIGHBOURS: [usize; 4] = [64, 128, 256, 512];
 
-/// Fitted rows at which the bound of the variance is compared with the exact one.
-const COMPARED: usize = 1000;
-
-/// An excess of the deviations that deserves a note.
-const NOTED: f64 = 0.01;
+/// An excess of the deviations that is close enough.
+const CLOSE: f64 = 0.01;
 
 /// Gaussian-process regression on all points by preconditioned conjugate gradients: products with the kernel matrix alone, which need not be
 /// stored. Time grows like n², memory like n times the rank of the preconditioner.
@@ -36,11 +33,12 @@ const NOTED: f64 = 0.01;
 /// all rows, along stochastic gradients of their likelihood that are exact in expectation; its logarithm, by stochastic Lanczos quadrature, comes with
 /// a standard error. The mean is that of the exact posterior, to the residual of conjugate gradients.
 ///
-/// With U the r directions of the preconditioner and `A = K + σ²I`, the variance is
+/// With `A = K + σ²I`, U the directions of the preconditioner and S the fitted points nearest to x, by their correlation under κ, the variance is
 ///
-/// `κ(x,x) − κ(x,X)U(UᵀAU)⁻¹Uᵀκ(X,x)`,
+/// `κ(x,x) − κ(x,X)V(VᵀAV)⁻¹Vᵀκ(X,x)`,  `V = [U, e_S]`,
 ///
-/// which is never below the exact one: `U(UᵀAU)⁻¹Uᵀ ≤ A⁻¹` for every U. [`FittedIterativeProcess::excess`] says how far it is above.
+/// that of f(x) given `Uᵀy` and `y_S`. It is never below the exact one: `V(VᵀAV)⁻¹Vᵀ ≤ A⁻¹` for every V. Exact solutions at some rows say how far
+/// the deviations are above, and how many neighbours bring that below 1 %, 512 at most: [`FittedIterativeProcess::excess`].
 ///
 /// ```
 /// use mercer::apply::{Fit, IterativeProcess, Predict};
@@ -75,8 +73,8 @@ impl IterativeProcess {
 
     /// The rank for n points, and the bytes that it takes beside K.
     fn sized(&self, n: usize, context: &FitContext) -> Result<(usize, u64)> {
-        // Two factors [n, rank], and the parts of a product with K, of which every thread has some.
-        let bytes = |rank: usize| 8 * n as u64 * (2 * rank as u64 + 12 * COLUMNS as u64);
+        // Two factors [n, rank], the parts of a product with K, of which every thread has some, and kernel values of a few rows.
+        let bytes = |rank: usize| 8 * n as u64 * (2 * rank as u64 + 12 * COLUMNS as u64) + VALUES.min(8 * n * n) as u64;
         let mut rank = self.rank.unwrap_or((4 * n.isqrt()).max(500)).min(n);
         while self.rank.is_none() && rank > 64 && !context.budget.allows(bytes(rank)) {
             rank /= 2;
@@ -106,10 +104,11 @@ pub struct FittedIterativeProcess {
     pub iterations: usize,
     /// Its relative residual.
     pub residual: f64,
-    /// How far deviations of targets are above the exact ones, in root mean square over fitted points: 0.02 is 2 %.
+    /// How far the deviations of targets are above the exact ones, on average over some fitted rows, each predicted from all others:
+    /// 0.02 is 2 %.
     pub excess: f64,
-    /// For some fitted rows: the row, and the mean and the standard deviation of its target given all others, with the diagonal of `A⁻¹` that
-    /// the preconditioner implies. A file does not keep them.
+    /// For some fitted rows: the row, and the mean and the standard deviation of its target given all others, with the diagonal of `A⁻¹` from
+    /// below. A file does not keep them.
     pub left_out: Vec<(usize, [f64; 2])>,
     /// What it was fitted on.
     pub reference: Reference,
@@ -119,8 +118,8 @@ pub struct FittedIterativeProcess {
     mean: f64,
     /// `A⁻¹(y − m)` `[n, 1]`
     coefficients: Array2<f64>,
-    /// R `[n, r]` with `Var[f(x)|y] ≤ κ(x,x) − ‖κ(x,X)R‖²`.
-    explained: Array2<f64>,
+    /// A⁻¹ from below, for variances.
+    inverse: PartialInverse,
 }
 
 impl Fit for IterativeProcess {
@@ -156,33 +155,47 @@ impl Fit for IterativeProcess {
                 solution.iterations, solution.residual
             )
         }));
-        let Solution { alpha, solved, amplitude, .. } = &solution;
-        let alpha = *alpha;
-        let left_out = left_out(&preconditioner, &solution, values, context)?;
-        let explained = explained(operator, &preconditioner, alpha, context)? / amplitude.sqrt();
-        let kernel = scaled(kernel, *amplitude);
+        let rows = Rng::new(context.seed).fork(0x006c_6f6f).sample(n, MOST_LEFT_OUT.min(n));
+        let compared = &rows[..COMPARED.min(n)];
+        let Solution { alpha, solved, amplitude, .. } = solution;
+        let exact = likelihood.inverse_diagonal(alpha, compared)? / amplitude;
+        let fine;
+        let operator = if context.precision == Precision::F64 {
+            operator
+        } else {
+            fine = KernelOperator::new(&kernel, x, Precision::F64, context.device)?;
+            &fine
+        };
+        let mut inverse = PartialInverse::new(operator, preconditioner.into_basis(), (alpha, amplitude), context)?;
+        let kernel = scaled(kernel, amplitude);
+        let of = Covariance { kernel: &kernel, points: x, device: context.device };
+        let excess = choose_neighbours(&mut inverse, of, compared, &exact)?;
+        notes.extend((excess > CLOSE).then(|| {
+            format!(
+                "standard deviations are upper bounds, {:.0} % above the exact ones on average; use a preconditioner of higher rank for closer ones",
+                100.0 * excess
+            )
+        }));
+        let solved = solved / amplitude;
+        let left_out = left_out(&inverse, of, &rows, values, &solved)?;
         let origin = Origin::new("conjugate-gradients", &kernel, x.dim(), context, start);
-        let mut fitted = FittedIterativeProcess {
+        Ok(FittedIterativeProcess {
             noise: amplitude * alpha,
             likelihood: solution.likelihood.value,
             likelihood_error: solution.likelihood.error,
             search: SearchEnd::new(&found, variance),
-            rank: explained.ncols(),
+            rank: inverse.directions.ncols(),
             iterations: solution.iterations,
             residual: solution.residual,
-            excess: 0.0,
+            excess,
             left_out,
             reference: Reference::new(origin, x, context),
             kernel,
             notes,
             mean,
-            coefficients: (solved / *amplitude).insert_axis(Axis(1)),
-            explained,
-        };
-        // The mean of the exact variances is (σ²/n)(n − α tr(K + αI)⁻¹), with c taken out of A.
-        let exact = fitted.noise * (1.0 - alpha * solution.trace.value / n as f64).max(0.0);
-        fitted.measure_excess(exact, context)?;
-        Ok(fitted)
+            coefficients: solved.insert_axis(Axis(1)),
+            inverse,
+        })
     }
 }
 
@@ -198,46 +211,33 @@ fn bounds(operator: &dyn Operator) -> Result<(f64, f64)> {
     Ok((least * diagonal, 1e4 * diagonal))
 }
 
-/// `U(Uᵀ(K + αI)U)^{−1/2}` `[n, r]`, with rounding counted as noise. An interrupt leaves the first directions, those that explain the most.
-fn explained(
-    operator: &dyn Operator,
-    preconditioner: &LowRankPreconditioner,
-    alpha: f64,
-    context: &FitContext,
-) -> Result<Array2<f64>> {
-    let u = preconditioner.basis();
-    let r = u.ncols();
-    let mut gram = Array2::zeros((r, r));
-    let mut keeps: Option<KeepsBest> = None;
-    let mut done = 0;
-    while done < r && !keeps.as_ref().is_some_and(KeepsBest::cut_short) {
-        let some = done..r.min(done + COLUMNS);
-        let product = operator.apply_panel(&u.columns(some.clone())?)?;
-        gram.slice_mut(s![.., some.clone()]).assign(&u.t_matmul(&product)?);
-        done = some.end;
-        keeps.get_or_insert_with(|| context.keeps_best());
-        context.progress.step("variances", done, r, "");
-    }
-    let (λ, q) = eigh(context.device, gram.slice(s![..done, ..done]))?;
-    let alpha = alpha + operator.roundoff() * λ[0];
-    let scale: Array1<f64> = λ.iter().map(|λ| 1.0 / (λ.max(0.0) + alpha).sqrt()).collect();
-    let u = if done < r { &u.columns(0..done)? } else { u };
-    u.matmul((q * scale).view())?.into_host()
+/// Some rows, each predicted from all others: `y_i − s_i/Q_ii` with variance `1/Q_ii`, `s = A⁻¹y` and Q the diagonal of `A⁻¹` from below.
+fn left_out(
+    inverse: &PartialInverse,
+    of: Covariance,
+    rows: &[usize],
+    values: &[f64],
+    solved: &Array1<f64>,
+) -> Result<Vec<(usize, [f64; 2])>> {
+    let q = inverse.diagonal(of, rows)?;
+    let at = |(&i, q): (&usize, &f64)| (i, [values[i] - solved[i] / q, 1.0 / q.sqrt()]);
+    Ok(rows.iter().zip(&q).map(at).collect())
 }
 
-/// Some rows, each predicted from all others: `y_i − s_i/Q_ii` with variance `c/Q_ii`, `s = (K + αI)⁻¹y` and Q the preconditioner's `(K + αI)⁻¹`,
-/// scaled to the trace of the true one.
-fn left_out(
-    preconditioner: &LowRankPreconditioner,
-    solution: &Solution,
-    values: &[f64],
-    context: &FitContext,
-) -> Result<Vec<(usize, [f64; 2])>> {
-    let mut q = preconditioner.inverse_diagonal(solution.alpha)?;
-    q *= solution.trace.value / q.sum();
-    let rows = Rng::new(context.seed).fork(0x006c_6f6f).sample(values.len(), MOST_LEFT_OUT.min(values.len()));
-    let at = |i: usize| (i, [values[i] - solution.solved[i] / q[i], (solution.amplitude / q[i]).sqrt()]);
-    Ok(rows.into_iter().map(at).collect())
+/// Takes as many neighbours as bring the deviations of left-out rows close to the exact ones, `1/√Q_ii` with the diagonal `exact` of `A⁻¹` at `rows`;
+/// returns how far they are above them.
+fn choose_neighbours(inverse: &mut PartialInverse, of: Covariance, rows: &[usize], exact: &Array1<f64>) -> Result<f64> {
+    let n = of.points.nrows();
+    let mut excess = 0.0;
+    for count in NEIGHBOURS {
+        inverse.neighbours = count.min(n);
+        let ratios = (exact / &inverse.diagonal(of, rows)?).mapv(f64::sqrt);
+        excess = (ratios.mean().unwrap_or(1.0) - 1.0).max(0.0);
+        if excess <= CLOSE || count >= n {
+            break;
+        }
+    }
+    Ok(excess)
 }
 
 impl FittedIterativeProcess {
@@ -249,31 +249,12 @@ impl FittedIterativeProcess {
     /// `Var[f(x)|y]` `[m]` at new points `x` `[m, d]`, without the noise: never negative, and not below the exact one but for rounding.
     pub fn variance(&self, x: ArrayView2<f64>) -> Result<Array1<f64>> {
         check_new(x, self.reference.origin.d)?;
-        let mut variance = self.kernel.diagonal(x);
-        let parts = x.axis_chunks_iter(Axis(0), ROWS).zip(variance.axis_chunks_iter_mut(Axis(0), ROWS));
-        for (x, mut variance) in parts {
-            let (points, device) = (self.reference.points(), self.reference.device);
-            let known = cross_apply(&self.kernel, x, points, self.explained.view(), Precision::F64, device)?;
-            variance -= &known.map_axis(Axis(1), |row| row.dot(&row));
-            variance.mapv_inplace(|v| v.max(0.0));
-        }
-        Ok(variance)
+        let known = self.inverse.forms(self.covariance(), x, Vectors::Kernel)?;
+        Ok((self.kernel.diagonal(x) - known).mapv(|v| v.max(0.0)))
     }
 
-    /// Compares the variances at fitted points with the mean of the exact ones.
-    fn measure_excess(&mut self, exact: f64, context: &FitContext) -> Result<()> {
-        let n = self.reference.origin.n;
-        let rows = Rng::new(context.seed).fork(0x6578_6365).sample(n, COMPARED.min(n));
-        let bound = self.variance(self.reference.points().select(Axis(0), &rows).view())?.mean().unwrap_or(0.0);
-        self.excess = (((bound + self.noise) / (exact + self.noise)).sqrt() - 1.0).max(0.0);
-        if self.excess > NOTED {
-            self.notes.push(format!(
-                "standard deviations are upper bounds, {:.0} % above the exact ones in root mean square; use a preconditioner of higher rank for closer \
-                 ones",
-                100.0 * self.excess
-            ));
-        }
-        Ok(())
+    fn covariance(&self) -> Covariance<'_> {
+        Covariance { kernel: &self.kernel, points: self.reference.points(), device: self.reference.device }
     }
 }
 
@@ -313,5 +294,5 @@ saved! {
     mean: f64 = value("mean");
     kernel: Kernel = known(Kernel::of_model, &reference.origin.kernel, reference.origin.d);
     coefficients: Array2<f64> = matrix("coefficients", (reference.origin.n, 1));
-    explained: Array2<f64> = matrix("explained", (reference.origin.n, rank));
+    inverse: PartialInverse = whole(PartialInverse::unpack);
 }

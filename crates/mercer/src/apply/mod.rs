@@ -68,6 +68,7 @@ mod metric;
 mod metric_rounds;
 mod nadaraya_watson;
 mod ntk_ensemble;
+mod partial_inverse;
 mod pre_image;
 mod preconditioner;
 mod probabilities;

@@ -67,8 +67,6 @@ pub(super) struct AtShift {
     pub alpha: f64,
     /// `A⁻¹y` `[n, 1]`, roughly.
     solved: Panel,
-    /// `tr A⁻¹`
-    trace: Estimated,
     /// `log|A|`
     determinant: Estimated,
     /// The derivative of the negative logarithm of the likelihood by log α, the amplitude at its best.
@@ -84,8 +82,6 @@ pub(super) struct Solution {
     pub amplitude: f64,
     /// `log p(y)`
     pub likelihood: Estimated,
-    /// `tr A⁻¹`
-    pub trace: Estimated,
     pub iterations: usize,
     /// `‖y − AA⁻¹y‖/‖y‖`
     pub residual: f64,
@@ -134,7 +130,7 @@ impl<'a> StochasticLikelihood<'a> {
         let determinant = Estimated::new(self.preconditioner.log_determinant(alpha), &quadratures);
         let share = solved.dots(&solved)?[0] / self.y.dots(&solved)?[0];
         let slope = Estimated { value: 0.5 * alpha * (trace.value - n * share), error: 0.5 * alpha * trace.error };
-        Ok(AtShift { alpha, solved, trace, determinant, slope, iterations: found.iterations })
+        Ok(AtShift { alpha, solved, determinant, slope, iterations: found.iterations })
     }
 
     /// The solutions at the α with the largest likelihood within bounds, from a start, and whether an interrupt cut the search short: the zero
@@ -188,10 +184,24 @@ impl<'a> StochasticLikelihood<'a> {
             solved: fine.x.into_host()?.column(0).to_owned(),
             amplitude,
             likelihood: Estimated { value, error: 0.5 * at.determinant.error },
-            trace: at.trace,
             iterations: at.iterations + fine.iterations,
             residual: fine.residual,
         })
+    }
+
+    /// `(A⁻¹)_ii` `[rows]` at α for some rows i, a little below by the residual's square. An interrupt leaves what there is.
+    pub fn inverse_diagonal(&self, alpha: f64, rows: &[usize]) -> Result<Array1<f64>> {
+        let mut units = Array2::zeros((self.y.nrows(), rows.len()));
+        rows.iter().enumerate().for_each(|(column, &row)| units[[row, column]] = 1.0);
+        let zeros = Panel::from_host(self.context.device, Array2::zeros(units.dim()))?;
+        let units = Panel::from_host(self.context.device, units)?;
+        let stage = self.context.stage("exact variances", 1, 1);
+        let context = FitContext { progress: &stage, ..*self.context };
+        let found = self.shifted(alpha).solve(&units, zeros, (ROUGH, PRODUCTS), None, &context)?;
+        if !context.interrupted() {
+            require_converged(&found, ROUGH)?;
+        }
+        units.dots(&found.x)
     }
 }
 
@@ -238,26 +248,37 @@ mod tests {
         work(&StochasticLikelihood::new(&operator, &preconditioner, y, &context).unwrap())
     }
 
-    /// `−log p(y)` with the best amplitude, `log|A|` and `tr A⁻¹`, by a factor of `A = K + αI`.
-    fn dense(k: &Array2<f64>, y: &Array1<f64>, alpha: f64) -> (f64, f64, f64) {
+    /// `−log p(y)` with the best amplitude, by a factor of `A = K + αI`.
+    fn dense(k: &Array2<f64>, y: &Array1<f64>, alpha: f64) -> f64 {
         let a = k + &(Array2::<f64>::eye(N) * alpha);
         let factor = Cholesky::new(Device::Cpu, a.view()).unwrap();
         let (l, inverse) = (factor.lower().unwrap(), factor.inverse().unwrap());
         let determinant: f64 = (0..N).map(|i| 2.0 * l[(i, i)].ln()).sum();
         let (n, quadratic) = (N as f64, y.dot(&inverse.dot(y)));
-        (0.5 * (n + n * (quadratic / n).ln() + determinant + n * TAU.ln()), determinant, inverse.diag().sum())
+        0.5 * (n + n * (quadratic / n).ln() + determinant + n * TAU.ln())
     }
 
-    /// Over many seeds the means of trace and likelihood tend to the dense ones, and standard errors say how fast.
+    /// Its derivative by log α, by differences.
+    fn dense_slope(k: &Array2<f64>, y: &Array1<f64>, alpha: f64) -> f64 {
+        let step = 1e-4;
+        let [more, less] = [step, -step].map(|step| dense(k, y, (alpha.ln() + step).exp()));
+        (more - less) / (2.0 * step)
+    }
+
+    /// Over many seeds the means of derivative and likelihood tend to the dense ones, and standard errors say how fast.
     #[test]
-    fn many_probes_give_the_dense_determinant_and_trace() {
+    fn many_probes_give_the_dense_likelihood_and_slope() {
         let ((k, y), alpha, seeds) = (problem(), 0.05, 60);
-        let (loss, _, trace) = dense(&k, &y, alpha);
-        let found: Vec<Solution> = (0..seeds)
-            .map(|seed| with(k.clone(), &y, 8, seed, |l| l.solution(l.at(alpha, l.context).unwrap(), 1e-10).unwrap()))
+        let found: Vec<[Estimated; 2]> = (0..seeds)
+            .map(|seed| {
+                with(k.clone(), &y, 8, seed, |l| {
+                    let at = l.at(alpha, l.context).unwrap();
+                    [at.slope, l.solution(at, 1e-10).unwrap().likelihood]
+                })
+            })
             .collect();
-        let check = |of: &dyn Fn(&Solution) -> Estimated, want: f64| {
-            let values: Array1<f64> = found.iter().map(|f| of(f).value).collect();
+        let check = |which: usize, want: f64| {
+            let values: Array1<f64> = found.iter().map(|f| f[which].value).collect();
             let error = values.std(1.0) / (seeds as f64).sqrt();
             assert!(
                 (values.mean().unwrap() - want).abs() < 4.0 * error,
@@ -265,11 +286,11 @@ mod tests {
                 values.mean().unwrap()
             );
             // The standard error of one seed is the spread over all of them.
-            let said = found.iter().map(|f| of(f).error.powi(2)).sum::<f64>() / seeds as f64;
+            let said = found.iter().map(|f| f[which].error.powi(2)).sum::<f64>() / seeds as f64;
             assert!((said.sqrt() / values.std(1.0) - 1.0).abs() < 0.3, "{} {}", said.sqrt(), values.std(1.0));
         };
-        check(&|f| f.likelihood, -loss);
-        check(&|f| f.trace, trace);
+        check(0, dense_slope(&k, &y, alpha));
+        check(1, -dense(&k, &y, alpha));
     }
 
     /// With a preconditioner of full rank nothing is random: the derivative is that of the dense likelihood.
@@ -277,16 +298,23 @@ mod tests {
     fn the_slope_is_that_of_the_dense_likelihood() {
         let (k, y) = problem();
         for alpha in [0.02f64, 0.3] {
-            let step = 1e-4;
-            let [more, less] = [step, -step].map(|step| dense(&k, &y, (alpha.ln() + step).exp()).0);
             let slope = with(k.clone(), &y, N, 0, |l| l.at(alpha, l.context).unwrap().slope);
-            assert!((slope.value - (more - less) / (2.0 * step)).abs() < 1e-4 && slope.error < 1e-6, "{slope:?}");
+            assert!((slope.value - dense_slope(&k, &y, alpha)).abs() < 1e-4 && slope.error < 1e-6, "{slope:?}");
         }
         // Its zero is the largest likelihood.
         let (best, _) = with(k.clone(), &y, N, 0, |l| l.best(1.0, (1e-6, 1e3)).unwrap());
         let best = best.alpha;
-        let least = dense(&k, &y, best).0;
-        assert!([0.97, 1.03].iter().all(|f| dense(&k, &y, f * best).0 > least), "{best}");
+        let least = dense(&k, &y, best);
+        assert!([0.97, 1.03].iter().all(|f| dense(&k, &y, f * best) > least), "{best}");
+    }
+
+    #[test]
+    fn the_diagonal_of_the_inverse_is_the_dense_one() {
+        let ((k, y), alpha, rows) = (problem(), 0.05, [7, 0, 79]);
+        let a = &k + &(Array2::<f64>::eye(N) * alpha);
+        let inverse = Cholesky::new(Device::Cpu, a.view()).unwrap().inverse().unwrap();
+        let found = with(k, &y, 8, 0, |l| l.inverse_diagonal(alpha, &rows).unwrap());
+        assert!(found.iter().zip(rows).all(|(q, i)| (q / inverse[[i, i]] - 1.0).abs() < 1e-4), "{found}");
     }
 
     #[test]

@@ -46,7 +46,7 @@ impl Tunable {
                 [_] => sum_of_products(g, k),
                 _ => sum_of_products(g, gram::<f64>(term, x, device)?.view()),
             };
-            walk.back(term, g)?;
+            walk.back(term, g, 1.0)?;
         }
         Ok(walk.gradient)
     }
@@ -69,8 +69,8 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// Adds what the lengthscales in `kernel` contribute, from the derivative `g` `[n, n]` with respect to its matrix.
-    fn back(&mut self, kernel: &Kernel, g: ArrayView2<f64>) -> Result<()> {
+    /// Adds what the lengthscales in `kernel` contribute, from the derivative `c·g` with respect to its matrix, `g` `[n, n]`.
+    fn back(&mut self, kernel: &Kernel, g: ArrayView2<f64>, c: f64) -> Result<()> {
         let bases = kernel.bases().len();
         if self.open.iter().take(bases).all(Option::is_none) {
             self.open.drain(..bases);
@@ -80,17 +80,17 @@ impl Walk<'_> {
             Kernel::Base(base) => {
                 if let Some(open) = self.open.pop_front().flatten() {
                     let of_base = lengthscales(base, self.x, g, open.each)?;
-                    self.gradient[open.at].iter_mut().zip(of_base).for_each(|(sum, part)| *sum += part);
+                    self.gradient[open.at].iter_mut().zip(of_base).for_each(|(sum, part)| *sum += c * part);
                 }
                 Ok(())
             }
-            Kernel::Scale(c, inner) => self.back(inner, (&g * *c).view()),
-            Kernel::Sum(terms) => terms.iter().try_for_each(|term| self.back(term, g)),
+            Kernel::Scale(factor, inner) => self.back(inner, g, c * factor),
+            Kernel::Sum(terms) => terms.iter().try_for_each(|term| self.back(term, g, c)),
             Kernel::Product(factors) => (0..factors.len()).try_for_each(|i| {
                 // ∂(Π κ_j)/∂κ_i is the product of the others.
                 let others = Kernel::Product([&factors[..i], &factors[i + 1..]].concat());
                 let others = gram::<f64>(&others, self.x, self.device)?;
-                self.back(&factors[i], (&g * &others).view())
+                self.back(&factors[i], (&g * &others).view(), c)
             }),
         }
     }
