@@ -24,7 +24,7 @@ impl Spectrum {
         let mut bundle = Bundle::default();
         bundle.set("kind", Spectrum::KIND);
         bundle.set("schema", schema);
-        self.pack(&mut bundle);
+        self.pack(&mut bundle)?;
         bundle.write(path)
     }
 
@@ -32,21 +32,22 @@ impl Spectrum {
     pub(crate) const KIND: &str = "spectrum";
 
     /// Everything but the kind, so that a model that stands on a spectrum can hold one.
-    pub(crate) fn pack<'a>(&'a self, bundle: &mut Bundle<'a>) {
+    pub(crate) fn pack<'a>(&'a self, bundle: &mut Bundle<'a>) -> Result<()> {
         bundle.set("eigenvalues", &self.eigenvalues);
         bundle.set("certificate", &self.certificate);
         bundle.set("origin", &self.origin);
         bundle.put("coefficients", self.coefficients.view());
-        let features = self.features.save(bundle);
+        let features = self.features.save(bundle)?;
         bundle.set("features", features);
         if let Some(Extension { features, coefficients }) = &self.by_samples {
-            features.save(bundle);
+            features.save(bundle)?;
             bundle.put("by_samples", coefficients.view());
         }
         bundle.set("by_samples", self.by_samples.is_some());
         if let Some(training) = &self.training {
             bundle.set("training", training);
         }
+        Ok(())
     }
 
     /// Reads a spectrum back, to be evaluated on `device`.
