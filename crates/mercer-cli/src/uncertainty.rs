@@ -68,7 +68,8 @@ impl Quality {
         let word = |measure: Value| measure.as_str().expect("a word").to_owned();
         match self {
             Quality::Classes(cases) => {
-                Measure::ALL.iter().map(|m| (word(json!(m)), cases.estimate(*m, seed))).collect()
+                let named = |(m, estimate): (Measure, Estimate)| (word(json!(m)), estimate);
+                Measure::ALL.into_iter().zip(cases.estimates(Measure::ALL, seed)).map(named).collect()
             }
             Quality::Numbers(cases) => {
                 NumberMeasure::ALL.iter().map(|m| (word(json!(m)), cases.estimate(*m, seed))).collect()

@@ -1,14 +1,16 @@
 //! The uncertainty of a network that was trained on CIFAR-10 by others: every method of `mercer laplace` on one checkpoint.
 //!
-//! The checkpoint has seen all training images, so prior precisions, lengthscales and temperatures are found on the test images, in folds: on all
+//! The checkpoint has seen all training images, so prior precisions, amplitudes and temperatures are found on the test images, in folds: on all
 //! folds but one, by the loss, and measured on that one. All folds together are the test set. This holds for every method alike.
+//!
+//! What does not depend on the folds is done once for each method: its structure, and the passes over all images.
 
 use crate::uncertainty::{angles, folds, rotated, selected};
 use crate::{Column, Options, Shown, report, sentence, table};
 use mercer::apply::Predict;
 use mercer::classifier::{Cases, Classifier, Detection, Estimate, Labelled, Measure, Unnamed};
 use mercer::data::{Dataset, ReadOptions, open};
-use mercer::laplace::{FittedLaplace, Laplace, Method, Prior};
+use mercer::laplace::{Laplace, Method, Outputs, Prior, Structured};
 use mercer::{Error, FitContext, Result, fail_if};
 use mercer_figure::report::Table;
 use mercer_figure::{Plot, text};
@@ -81,9 +83,9 @@ struct Measured {
     turned_nll: Vec<f64>,
     /// How well the entropy of the probabilities separates images of other distributions from the test images.
     detections: Vec<(String, Detection)>,
-    /// Mean seconds of a fit, the search on the validation images included.
+    /// Mean seconds of a fit by itself, the pass over the validation images and the search on them included.
     fit_seconds: f64,
-    /// Seconds to predict all test images, in those of the network alone.
+    /// Seconds to predict the test images of a fold, in those of the network alone.
     relative_time: f64,
     #[serde(skip)]
     predict_seconds: f64,
@@ -98,6 +100,16 @@ struct Scores {
     others: Vec<Array2<f64>>,
     fit_seconds: f64,
     predict_seconds: f64,
+}
+
+/// What one structure says of all images, whatever is found on the folds.
+struct Passed {
+    structured: Structured,
+    test: Outputs,
+    turned: Vec<Outputs>,
+    others: Vec<Outputs>,
+    /// Seconds of the structure, and of the pass over the test images.
+    seconds: [f64; 2],
 }
 
 fn load(config: &Config, context: &FitContext) -> Result<Images> {
@@ -145,45 +157,68 @@ fn data_folder() -> Option<PathBuf> {
     std::env::var_os("MERCER_DATA").filter(|folder| !folder.is_empty()).map(PathBuf::from)
 }
 
-/// Fits a method on every choice of folds but one and predicts that one.
-fn scores(laplace: &Laplace, images: &Images, config: &Config, context: &FitContext) -> Result<Scores> {
+/// The structure of a method, and the passes over all images.
+fn passed(laplace: &Laplace, images: &Images, context: &FitContext) -> Result<Passed> {
+    let (name, sets) = (laplace.method.name(), 2 + images.turned.len() + images.others.len());
+    let start = Instant::now();
+    context.progress.step(name, 0, sets, "the structure");
+    let structured = laplace.structured(&images.network, &images.train, context)?;
+    let structure = start.elapsed().as_secs_f64();
+    let mut done = 0;
+    let mut pass = |x: &Array2<f64>| {
+        done += 1;
+        context.progress.step(name, done, sets, "passes over sets of images");
+        structured.outputs(x.view())
+    };
+    let start = Instant::now();
+    let test = pass(&images.test.x)?;
+    let seconds = [structure, start.elapsed().as_secs_f64()];
+    let turned = images.turned.iter().map(&mut pass).collect::<Result<_>>()?;
+    let others = images.others.iter().map(|(_, x)| pass(x)).collect::<Result<_>>()?;
+    Ok(Passed { structured, test, turned, others, seconds })
+}
+
+/// Tunes a method on every choice of folds but one and predicts that one.
+fn scores(laplace: &Laplace, passed: &Passed, images: &Images, config: &Config, seed: u64) -> Result<Scores> {
     let c = images.network.network.outputs();
-    let empty = |n: usize| Array2::zeros((n, c));
+    let empty = |outputs: &Outputs| Array2::zeros((outputs.n(), c));
     let mut found = Scores {
-        test: empty(images.test.n()),
-        turned: images.turned.iter().map(|x| empty(x.nrows())).collect(),
-        others: images.others.iter().map(|(_, x)| empty(x.nrows())).collect(),
-        fit_seconds: 0.0,
+        test: empty(&passed.test),
+        turned: passed.turned.iter().map(empty).collect(),
+        others: passed.others.iter().map(empty).collect(),
+        fit_seconds: passed.seconds[0],
         predict_seconds: 0.0,
     };
-    let parts = folds(images.test.n(), config.folds, context.seed);
+    let parts = folds(images.test.n(), config.folds, seed);
     for (k, part) in parts.iter().enumerate() {
-        context.progress.step(laplace.method.name(), k, parts.len(), "folds");
         let rest: Vec<usize> =
             (0..parts.len()).filter(|other| *other != k).flat_map(|other| parts[other].clone()).collect();
-        let validation = selected(&images.test, &rest);
         let start = Instant::now();
-        let fitted = laplace.fit(&images.network, &images.train, Some(&validation), context)?;
-        found.fit_seconds += start.elapsed().as_secs_f64() / parts.len() as f64;
-        let start = Instant::now();
-        fill(&mut found.test, &images.test.x, part, &fitted)?;
-        found.predict_seconds += start.elapsed().as_secs_f64();
-        for (scores, x) in found.turned.iter_mut().zip(&images.turned) {
-            fill(scores, x, part, &fitted)?;
+        let (outputs, validation) = (passed.test.select(&rest), selected(&images.test, &rest));
+        let fitted = passed.structured.tuned(laplace, Some((&outputs, &validation)))?;
+        // Of a fit by itself: the pass over its validation images, and what is found there.
+        let share = rest.len() as f64 / images.test.n() as f64;
+        found.fit_seconds += (start.elapsed().as_secs_f64() + share * passed.seconds[1]) / parts.len() as f64;
+        if k == 0 {
+            let x = images.test.x.select(Axis(0), part);
+            let start = Instant::now();
+            fitted.scores(x.view())?;
+            found.predict_seconds = start.elapsed().as_secs_f64();
         }
-        for (scores, (_, x)) in found.others.iter_mut().zip(&images.others) {
-            let rows: Vec<usize> = (k..x.nrows()).step_by(parts.len()).collect();
-            fill(scores, x, &rows, &fitted)?;
+        let fill = |scores: &mut Array2<f64>, outputs: &Outputs, rows: &[usize]| -> Result<()> {
+            let new = fitted.scores_of(&outputs.select(rows))?;
+            rows.iter().zip(new.rows()).for_each(|(&row, new)| scores.slice_mut(s![row, ..]).assign(&new));
+            Ok(())
+        };
+        fill(&mut found.test, &passed.test, part)?;
+        for (scores, outputs) in found.turned.iter_mut().zip(&passed.turned) {
+            fill(scores, outputs, part)?;
+        }
+        for (scores, outputs) in found.others.iter_mut().zip(&passed.others) {
+            fill(scores, outputs, &(k..outputs.n()).step_by(parts.len()).collect::<Vec<_>>())?;
         }
     }
     Ok(found)
-}
-
-/// Predicts some rows of `x` `[n, d]`.
-fn fill(scores: &mut Array2<f64>, x: &Array2<f64>, rows: &[usize], fitted: &FittedLaplace) -> Result<()> {
-    let found = fitted.scores(x.select(Axis(0), rows).view())?;
-    rows.iter().zip(found.rows()).for_each(|(&row, found)| scores.slice_mut(s![row, ..]).assign(&found));
-    Ok(())
 }
 
 /// The entropies `[n]` of `softmax(s)`.
@@ -205,9 +240,7 @@ fn measured(name: String, found: &Scores, images: &Images, seed: u64) -> Result<
     let detection = |(scores, (name, _)): (&Array2<f64>, &(String, Array2<f64>))| {
         (name.clone(), Detection::of(&inside, &entropies(scores), seed))
     };
-    let [nll, ece, adaptive_ece, brier, accuracy] =
-        [Measure::Nll, Measure::Ece, Measure::AdaptiveEce, Measure::Brier, Measure::Accuracy]
-            .map(|measure| cases.estimate(measure, seed));
+    let [nll, ece, adaptive_ece, brier, accuracy] = cases.estimates(Measure::ALL, seed);
     Ok(Measured {
         method: name,
         nll,
@@ -225,17 +258,13 @@ fn measured(name: String, found: &Scores, images: &Images, seed: u64) -> Result<
     })
 }
 
-/// Every method by itself, and those with a posterior also with a temperature.
-fn variants(images: &Images, config: &Config) -> Result<Vec<(String, Laplace)>> {
+/// The methods that are compared, each by itself and, where it has a posterior, with a temperature.
+fn methods(images: &Images, config: &Config) -> Result<Vec<Laplace>> {
     let mut all = vec![];
     for method in Method::ALL {
         let laplace = Laplace { prior: Prior::Validation, ..Laplace::new(method) };
-        if laplace.cost(&images.network, images.train.n())?.predict > config.passes {
-            continue;
-        }
-        all.push((method.name().to_owned(), laplace));
-        if method.has_posterior() {
-            all.push((format!("{}, tempered", method.name()), Laplace { tempered: true, ..laplace }));
+        if laplace.cost(&images.network, images.train.n())?.predict <= config.passes {
+            all.push(laplace);
         }
     }
     Ok(all)
@@ -244,8 +273,17 @@ fn variants(images: &Images, config: &Config) -> Result<Vec<(String, Laplace)>> 
 fn run(config: &Config, context: &FitContext) -> Result<Vec<Measured>> {
     let images = load(config, context)?;
     let mut all = vec![];
-    for (name, laplace) in variants(&images, config)? {
-        all.push(measured(name, &scores(&laplace, &images, config, context)?, &images, context.seed)?);
+    for laplace in methods(&images, config)? {
+        let (name, passed) = (laplace.method.name(), passed(&laplace, &images, context)?);
+        let mut measure = |name: String, laplace: &Laplace| -> Result<()> {
+            let found = scores(laplace, &passed, &images, config, context.seed)?;
+            all.push(measured(name, &found, &images, context.seed)?);
+            Ok(())
+        };
+        measure(name.to_owned(), &laplace)?;
+        if laplace.method.has_posterior() {
+            measure(format!("{name}, tempered"), &Laplace { tempered: true, ..laplace })?;
+        }
     }
     let place = |name: &str| all.iter().position(|m: &Measured| m.method == name).expect("baselines come first");
     let (alone, temperature) = (all[place("map")].predict_seconds, all[place("temperature")].cases.clone());
@@ -327,8 +365,8 @@ fn setting(config: &Config) -> String {
     let Config { train, test, folds, .. } = config;
     let [train, test] = [*train, *test].map(text::grouped);
     format!(
-        "The checkpoint {} with the scaling of its author. Curvatures and landmarks are taken at {train} training images. What is searched for \
-         (prior precisions, temperatures) has the least loss on {} of {folds} folds of {test} test images and is measured on the other \
+        "The checkpoint {} with the scaling of its author. Curvatures are taken at {train} training images. What is searched for \
+         (prior precisions, amplitudes, temperatures) has the least loss on {} of {folds} folds of {test} test images and is measured on the other \
          one, for every method alike; the folds together are the test set. Turned images have an angle each, uniform within the bounds, the \
          nearest pixel, and the mean colour outside, as the published figures have; nothing is searched for on them. Intervals of 95 % are by \
          bootstrap, differences by paired bootstrap.",

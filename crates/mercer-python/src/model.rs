@@ -47,19 +47,19 @@ impl Handle {
     pub fn spectrum(spectrum: Spectrum) -> Handle {
         let (notes, shared) = (spectrum.notes.clone(), Arc::new(spectrum));
         let own = shared.clone();
-        Handle { content: Does::Spectrum(shared), parts: Arc::new(move |look| look(&own.bundle())), notes }
+        Handle { content: Does::Spectrum(shared), parts: Arc::new(move |look| look(&own.bundle()?)), notes }
     }
 
     pub fn predict(fitted: impl Predict + Saved + 'static) -> Handle {
         let (notes, shared) = (fitted.notes().to_vec(), Arc::new(fitted));
         let own = shared.clone();
-        Handle { content: Does::Predict(shared), parts: Arc::new(move |look| look(&own.bundle())), notes }
+        Handle { content: Does::Predict(shared), parts: Arc::new(move |look| look(&own.bundle()?)), notes }
     }
 
     pub fn transform(fitted: impl Transform + Saved + 'static) -> Handle {
         let (notes, shared) = (fitted.notes().to_vec(), Arc::new(fitted));
         let own = shared.clone();
-        Handle { content: Does::Transform(shared), parts: Arc::new(move |look| look(&own.bundle())), notes }
+        Handle { content: Does::Transform(shared), parts: Arc::new(move |look| look(&own.bundle()?)), notes }
     }
 
     fn loaded(bundle: Bundle<'static>) -> Result<Handle> {

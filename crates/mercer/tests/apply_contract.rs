@@ -308,7 +308,7 @@ fn parts_of_a_file_with_wrong_shapes_are_refused() {
     let fitted = Ridge::new(rbf()).fit(x.view(), &y, &FitContext::default()).unwrap();
     let mut bundle = mercer::model::Bundle::default();
     bundle.set("kind", "ridge");
-    fitted.pack(&mut bundle);
+    fitted.pack(&mut bundle).unwrap();
     bundle.put("coefficients", Array2::zeros((19, 1)));
     bundle.write(&path).unwrap();
     says(FittedRidge::load(&path, Device::Cpu), &["coefficients", "19"]);
@@ -350,7 +350,7 @@ fn a_feature_ridge_refuses_parts_that_do_not_fit() {
     let fitted = FeatureRidge::new(nystrom(12)).fit(x.view(), &y, &FitContext::default()).unwrap();
     let (_folder, path) = scratch("model.mercer");
     for (name, matrix) in [("coefficients", Array2::zeros((11, 1))), ("offset", Array2::zeros((1, 2)))] {
-        let mut bundle = fitted.bundle();
+        let mut bundle = fitted.bundle().unwrap();
         bundle.put(name, matrix);
         bundle.write(&path).unwrap();
         says(FittedFeatureRidge::load(&path, Device::Cpu), &[name, "do not fit together"]);

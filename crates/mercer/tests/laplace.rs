@@ -372,7 +372,23 @@ fn residual_networks_have_every_structure() {
         let centred = |z: &Array2<f64>| z - &z.mean_axis(Axis(1)).unwrap().insert_axis(Axis(1));
         close(centred(&mean), centred(&logits), 1e-4, method.name());
         assert!(variances.iter().all(|v| *v > 0.0 && v.is_finite()), "{method:?}");
+        check_outputs(method, &network, [&fit, &held_out]);
     }
+}
+
+/// One structure with the outputs of one pass is tuned as a fit is, and predicts what that does.
+fn check_outputs(method: Method, network: &Arc<Classifier>, [fit, held_out]: [&Labelled; 2]) {
+    let laplace = Laplace { prior: Prior::Validation, tempered: true, ..Laplace::new(method) };
+    let structured = laplace.structured(network, fit, &FitContext::default()).unwrap();
+    let outputs = structured.outputs(held_out.x.view()).unwrap();
+    let tuned = structured.tuned(&laplace, Some((&outputs, held_out))).unwrap();
+    let fitted = laplace.fit(network, fit, Some(held_out), &FitContext::default()).unwrap();
+    assert_eq!((&tuned.found, tuned.temperature), (&fitted.found, fitted.temperature), "{method:?}");
+    let scores = fitted.scores(held_out.x.view()).unwrap();
+    close(tuned.scores_of(&outputs).unwrap(), scores, 1e-4, method.name());
+    let other = Laplace::new(if method == Method::LastLayer { Method::Diagonal } else { Method::LastLayer });
+    says(structured.tuned(&other, None), &[method.name(), other.method.name()]);
+    says(structured.tuned(&laplace, Some((&outputs.select(&[3, 1]), held_out))), &["2 rows", "60"]);
 }
 
 #[test]

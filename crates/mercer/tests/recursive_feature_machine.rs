@@ -148,7 +148,7 @@ fn a_saved_machine_says_the_same() {
         assert_eq!(loaded.scores(new.view()).unwrap(), fitted.scores(new.view()).unwrap());
         assert_eq!((loaded.importances(), loaded.metric()), (fitted.importances(), fitted.metric()));
         assert_eq!((loaded.origin().method.as_str(), loaded.form(), loaded.rounds), ("rfm", form, 2));
-        let mut bundle = fitted.bundle();
+        let mut bundle = fitted.bundle().unwrap();
         bundle.put("root", Array2::zeros((2, 3)));
         bundle.write(&path).unwrap();
         says(FittedRecursiveFeatureMachine::load(&path, Device::Cpu), &["root", "do not fit together"]);

@@ -216,10 +216,10 @@ impl Laplace {
         let (mut planned, mut rows) = (vec![], vec![]);
         for method in Method::ALL.into_iter().map(|method| self.with_functions(method)).filter(wanted) {
             let Cost { bytes, fit, predict } = self.settings(method).cost(&given.network, given.fit.n())?;
-            // τ by validation sees these rows once for each of its four grids.
-            let grids = if self.prior == Some(Prior::Validation) { 4 } else { 0 };
+            // τ by validation sees these rows once.
+            let searched = usize::from(self.prior == Some(Prior::Validation));
             let others = given.measured().n() + 2 * given.ood.as_ref().map_or(0, Dataset::n);
-            let predicted = ((1 + grids) * given.validation.n() + others) * given.network.network.multiply_adds();
+            let predicted = ((1 + searched) * given.validation.n() + others) * given.network.network.multiply_adds();
             let seconds = (fit + predict * predicted as f64) * rate;
             let predict = format!("{}× the network", text::number(predict, 2));
             let remark = self.left_out(method.name(), seconds, bytes, context);

@@ -238,6 +238,20 @@ pub fn conv2d_vjp_weights(shape: &Convolution, x: Stack<'_>, g: &Tensor, mut dw:
     }
 }
 
+/// The patches of images `x` `[batch, in]`: entry `[i, (c, u, v), (r, s)]` of `out` `[batch, patch, height·width]` is the pixel of image i that
+/// the weight `(c, u, v)` is multiplied with at the output `(r, s)`.
+pub fn patches(shape: &Convolution, x: Stack<'_>, out: &mut Tensor) {
+    let (batch, patch, plane) = out.as_matrices();
+    x.check(1);
+    assert!(
+        [x.rows, x.cols] == [batch, shape.pixels_in()] && [patch, plane] == [shape.patch(), shape.plane_out()],
+        "patches of {x} into {out}"
+    );
+    on_gpu!(out, |gpu| cuda::patches(gpu, shape, x, out));
+    let len = out.len();
+    for_each_chunk(out.host_mut(), patch * plane, len, |i, out| shape.gather(image(x, 0, i), 0..shape.out()[0], out));
+}
+
 /// `out_jc = Σ_{b,p} g_jbcp`, the gradient of a bias. `g` `[k, batch, channels·plane]`, `out` `[k, 1, channels]`.
 pub fn channel_sums(g: &Tensor, mut out: StackMut<'_>) {
     let (count, batch, n) = g.as_matrices();

@@ -47,7 +47,7 @@ pub use batch_norm::{
     EPSILON, Normalized, batch_norm, batch_norm_jvp, batch_norm_vjp, batch_statistics, running_average,
 };
 pub use control::{Control, NonFinite, Report};
-pub use conv::{Convolution, channel_sums, conv2d, conv2d_vjp_input, conv2d_vjp_weights};
+pub use conv::{Convolution, channel_sums, conv2d, conv2d_vjp_input, conv2d_vjp_weights, patches};
 pub use cuda::Replay;
 pub use elementwise::{
     add_product_each, axpy, collect, copy, fill, fill_normal, fill_rademacher, gather, gather_block, gather_rows,

@@ -169,13 +169,14 @@ impl FeatureFunctions {
         Ok(self.functions.features.project(x.into(), self.functions.coefficients.view())? + &self.offset)
     }
 
-    pub fn pack<'a>(&'a self, bundle: &mut Bundle<'a>) {
+    pub fn pack<'a>(&'a self, bundle: &mut Bundle<'a>) -> Result<()> {
         bundle.set("origin", &self.origin);
         bundle.set("target", &self.encoding);
-        let kind = self.functions.features.save(bundle);
+        let kind = self.functions.features.save(bundle)?;
         bundle.set("features", kind);
         bundle.put("coefficients", self.functions.coefficients.view());
         bundle.put("offset", self.offset.view().insert_axis(Axis(0)));
+        Ok(())
     }
 
     pub fn unpack(bundle: &Bundle, device: Device) -> Result<FeatureFunctions> {

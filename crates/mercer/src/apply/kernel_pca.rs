@@ -110,7 +110,7 @@ impl KernelPca {
         let linear = KernelPca { kernel: Kernel::parse("linear")?, ..self.clone() };
         let fitted = linear.components(&DenseOperator::new(k.to_owned()), Array2::eye(n).view(), start, context)?;
         let mut bundle = Bundle::default();
-        fitted.pack(&mut bundle);
+        fitted.pack(&mut bundle)?;
         bundle.require_finite("the fitted kpca")?;
         Ok(fitted)
     }

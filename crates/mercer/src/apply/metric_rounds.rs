@@ -71,15 +71,15 @@ impl Model {
         }
     }
 
-    pub fn pack<'a>(&'a self, bundle: &mut Bundle<'a>) {
+    pub fn pack<'a>(&'a self, bundle: &mut Bundle<'a>) -> Result<()> {
         match self {
             Model::Ridge(model) => {
                 bundle.set("model", FittedRidge::KIND);
-                model.pack(bundle);
+                model.pack(bundle)
             }
             Model::Features(model) => {
                 bundle.set("model", FittedFeatureRidge::KIND);
-                model.pack(bundle);
+                model.pack(bundle)
             }
         }
     }

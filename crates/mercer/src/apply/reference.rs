@@ -44,9 +44,10 @@ impl Reference {
         if h == 1.0 { apply(x, self.points()) } else { apply((&x / h).view(), (&self.points / h).view()) }
     }
 
-    pub(super) fn pack<'a>(&'a self, bundle: &mut Bundle<'a>) {
+    pub(super) fn pack<'a>(&'a self, bundle: &mut Bundle<'a>) -> Result<()> {
         bundle.set("origin", &self.origin);
         bundle.put("points", self.points.view());
+        Ok(())
     }
 
     pub(super) fn unpack(bundle: &Bundle, device: Device) -> Result<Reference> {

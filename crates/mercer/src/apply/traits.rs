@@ -25,7 +25,7 @@ pub trait Fit {
     fn fit(&self, x: ArrayView2<f64>, y: &Self::Target, context: &FitContext) -> Result<Self::Fitted> {
         let fitted = self.learn(x, y, context)?;
         let mut bundle = Bundle::default();
-        fitted.pack(&mut bundle);
+        fitted.pack(&mut bundle)?;
         bundle.require_finite(&format!("the fitted {}", Self::Fitted::KIND))?;
         Ok(fitted)
     }
@@ -123,19 +123,19 @@ pub trait Saved: Sized {
     /// The kind of model that the file names.
     const KIND: &'static str;
 
-    /// Puts everything but the kind into `bundle`.
-    fn pack<'a>(&'a self, bundle: &mut Bundle<'a>);
+    /// Puts everything but the kind into `bundle`; an error where a device does not return its numbers.
+    fn pack<'a>(&'a self, bundle: &mut Bundle<'a>) -> Result<()>;
 
     /// Builds the value from a bundle of this kind, to compute on `device`.
     fn unpack(bundle: &Bundle, device: Device) -> Result<Self>;
 
     /// What its file holds: the kind and all its parts.
     #[doc(hidden)]
-    fn bundle(&self) -> Bundle<'_> {
+    fn bundle(&self) -> Result<Bundle<'_>> {
         let mut bundle = Bundle::default();
         bundle.set("kind", Self::KIND);
-        self.pack(&mut bundle);
-        bundle
+        self.pack(&mut bundle)?;
+        Ok(bundle)
     }
 
     /// Writes the value to a file, whole or not at all.
@@ -146,7 +146,7 @@ pub trait Saved: Sized {
     /// Writes the value to a file with the schema of the table that it was fitted on, where there is one.
     /// Example: [`Model`](crate::model::Model).
     fn save_with(&self, schema: Option<&Schema>, path: &Path) -> Result<()> {
-        let mut bundle = self.bundle();
+        let mut bundle = self.bundle()?;
         bundle.set("schema", schema);
         bundle.write(path)
     }
@@ -201,8 +201,9 @@ macro_rules! saved {
         impl $crate::apply::Saved for $Fitted {
             const KIND: &'static str = $kind;
 
-            fn pack<'a>(&'a self, bundle: &mut $crate::model::Bundle<'a>) {
+            fn pack<'a>(&'a self, bundle: &mut $crate::model::Bundle<'a>) -> $crate::Result<()> {
                 $($crate::apply::traits::saved!(@pack bundle, self.$field, $part($($argument),*));)*
+                Ok(())
             }
 
             fn unpack(bundle: &$crate::model::Bundle, device: $crate::compute::Device) -> $crate::Result<Self> {
@@ -219,7 +220,7 @@ macro_rules! saved {
     (@pack $bundle:ident, $field:expr, vector($name:expr, $n:expr $(, $check:expr)?)) => {
         $bundle.put($name, $field.view().insert_axis(ndarray::Axis(0)))
     };
-    (@pack $bundle:ident, $field:expr, whole($unpack:expr)) => { $field.pack($bundle) };
+    (@pack $bundle:ident, $field:expr, whole($unpack:expr)) => { $field.pack($bundle)? };
     (@pack $bundle:ident, $field:expr, known($make:expr, $($from:expr),*)) => {};
     (@unpack $bundle:ident, $device:ident, value($name:expr)) => { $bundle.value($name)? };
     (@unpack $bundle:ident, $device:ident, value($name:expr, $check:expr)) => { $check($bundle.value($name)?)? };

@@ -99,10 +99,17 @@ impl Cases {
 
     /// A measure with its bootstrap interval.
     pub fn estimate(&self, measure: Measure, seed: u64) -> Estimate {
-        Estimate {
-            value: self.measure(measure),
-            interval: bootstrap(self.n(), seed, |rows| self.on(measure, &self.sorted(rows))),
-        }
+        let [estimate] = self.estimates([measure], seed);
+        estimate
+    }
+
+    /// Several measures with their intervals, all on the same resamples.
+    pub fn estimates<const K: usize>(&self, measures: [Measure; K], seed: u64) -> [Estimate; K] {
+        let intervals = bootstraps(self.n(), seed, |rows| {
+            let rows = self.sorted(rows);
+            measures.map(|measure| self.on(measure, &rows))
+        });
+        std::array::from_fn(|k| Estimate { value: self.measure(measures[k]), interval: intervals[k] })
     }
 
     /// How much larger a measure is than that of `other` on the same rows, by paired bootstrap: both see the same resamples.
@@ -162,17 +169,28 @@ impl Cases {
 
 /// The interval of 95 % of a statistic of n rows: its percentiles over resamples of as many rows, drawn with replacement.
 pub(super) fn bootstrap(n: usize, seed: u64, mut statistic: impl FnMut(&[usize]) -> f64) -> [f64; 2] {
+    let [interval] = bootstraps(n, seed, |rows| [statistic(rows)]);
+    interval
+}
+
+/// The intervals of several statistics, on the same resamples.
+pub(super) fn bootstraps<const K: usize>(
+    n: usize,
+    seed: u64,
+    mut statistics: impl FnMut(&[usize]) -> [f64; K],
+) -> [[f64; 2]; K] {
     let mut rng = Rng::new(seed).fork(0x626f_6f74);
     let mut rows = vec![0; n];
-    let mut values: Vec<f64> = (0..RESAMPLES)
-        .map(|_| {
-            rows.iter_mut().for_each(|row| *row = rng.below(n));
-            statistic(&rows)
-        })
-        .collect();
-    values.sort_by(f64::total_cmp);
+    let mut values = [(); K].map(|()| Vec::with_capacity(RESAMPLES));
+    for _ in 0..RESAMPLES {
+        rows.iter_mut().for_each(|row| *row = rng.below(n));
+        values.iter_mut().zip(statistics(&rows)).for_each(|(values, value)| values.push(value));
+    }
     let place = |share: f64| ((RESAMPLES - 1) as f64 * share).round() as usize;
-    [values[place(TAIL)], values[place(1.0 - TAIL)]]
+    values.map(|mut values| {
+        values.sort_by(f64::total_cmp);
+        [values[place(TAIL)], values[place(1.0 - TAIL)]]
+    })
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! How well a score tells rows of another distribution from those of the known one.
 
 use super::Estimate;
-use super::calibration::bootstrap;
+use super::calibration::bootstraps;
 use serde::Serialize;
 
 /// How well a score, larger for rows from outside, tells these from rows from inside.
@@ -29,15 +29,14 @@ impl Detection {
         let scores: Vec<f64> = order.iter().map(|&i| all[i].0).collect();
         let ones: Vec<[f64; 2]> = order.iter().map(|&i| if all[i].1 { [0.0, 1.0] } else { [1.0, 0.0] }).collect();
         let [auroc, aupr] = areas(&scores, &ones);
-        let resampled = |rows: &[usize], measure: usize| {
+        let intervals = bootstraps(all.len(), seed, |rows| {
             let mut counts = vec![[0.0; 2]; ones.len()];
             rows.iter().for_each(|&row| (0..2).for_each(|side| counts[row][side] += ones[row][side]));
-            areas(&scores, &counts)[measure]
-        };
-        let interval = |measure: usize| bootstrap(all.len(), seed, |rows| resampled(rows, measure));
+            areas(&scores, &counts)
+        });
         Detection {
-            auroc: Estimate { value: auroc, interval: interval(0) },
-            aupr: Estimate { value: aupr, interval: interval(1) },
+            auroc: Estimate { value: auroc, interval: intervals[0] },
+            aupr: Estimate { value: aupr, interval: intervals[1] },
         }
     }
 }

@@ -135,21 +135,22 @@ impl Classifier {
 
 impl Classifier {
     /// Puts the network into the file of a model that holds one.
-    pub(crate) fn pack(&self, bundle: &mut Bundle<'_>) {
-        Classifier::pack_all(std::slice::from_ref(self), bundle);
+    pub(crate) fn pack(&self, bundle: &mut Bundle<'_>) -> Result<()> {
+        Classifier::pack_all(std::slice::from_ref(self), bundle)
     }
 
     /// Puts networks that differ in their numbers only, at least one, into the file of a model.
-    pub(crate) fn pack_all(networks: &[impl Borrow<Classifier>], bundle: &mut Bundle<'_>) {
+    pub(crate) fn pack_all(networks: &[impl Borrow<Classifier>], bundle: &mut Bundle<'_>) -> Result<()> {
         let networks: Vec<&Classifier> = networks.iter().map(Borrow::borrow).collect();
         bundle.set("network", networks[0].header());
         let put = |bundle: &mut Bundle<'_>, name: &str, of: fn(&Classifier) -> &Tensor, count: usize| {
-            let numbers = networks.iter().flat_map(|network| of(network).to_host().unwrap_or_default()).map(f64::from);
-            let rows = Array2::from_shape_vec((networks.len(), count), numbers.collect());
+            let numbers = networks.iter().map(|network| of(network).to_host()).collect::<Result<Vec<_>>>()?.concat();
+            let rows = Array2::from_shape_vec((networks.len(), count), numbers.into_iter().map(f64::from).collect());
             bundle.put(name, rows.expect("a row for each network"));
+            Ok(())
         };
-        put(bundle, "trained", |n| &n.parameters.trained, networks[0].network.parameters());
-        put(bundle, "constants", |n| &n.parameters.constants, networks[0].network.constants());
+        put(bundle, "trained", |n| &n.parameters.trained, networks[0].network.parameters())?;
+        put(bundle, "constants", |n| &n.parameters.constants, networks[0].network.constants())
     }
 
     /// Reads what [`Self::pack`] wrote.

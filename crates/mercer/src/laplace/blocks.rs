@@ -276,7 +276,7 @@ impl Structure for Blocks {
         Ok((z, sums.sums))
     }
 
-    fn pack<'a>(&'a self, bundle: &mut Bundle<'a>) {
+    fn pack<'a>(&'a self, bundle: &mut Bundle<'a>) -> Result<()> {
         let shape = |block: &Block| Shape { start: block.start, rotated: block.rotation.is_some() };
         bundle.set("blocks", self.blocks.iter().map(shape).collect::<Vec<_>>());
         bundle.set("square", self.square);
@@ -288,5 +288,6 @@ impl Structure for Blocks {
                 bundle.put(&format!("block{i}.outputs"), outputs.view());
             }
         }
+        Ok(())
     }
 }

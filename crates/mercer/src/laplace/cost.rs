@@ -1,7 +1,7 @@
 //! What a fit takes, before it starts.
 
 use super::passes::points_at_a_time;
-use super::{Laplace, Method};
+use super::{Laplace, Method, fixed_mean};
 use crate::Result;
 use crate::classifier::Classifier;
 use crate::net::ntk::EmpiricalNtk;
@@ -82,11 +82,7 @@ impl Laplace {
                 let fit = kernel(m, c) + m * backward + ritz + n * (pass + (c * k).powi(2) / 2.0) + algebra;
                 (bytes + 20.0 * m * m + 8.0 * n * units, fit, pass + units * k + c * k * k)
             }
-            Method::FixedMean { landmarks } => {
-                let m = (landmarks as f64).min(n);
-                let new = m * hidden + m * m;
-                (8.0 * (n * (hidden + 2.0 * m) + 4.0 * m * m), n * (pass + new + m * m) + 20.0 * m.powi(3), pass + new)
-            }
+            Method::FixedMean => (8.0 * n * hidden, pass, pass + fixed_mean::DRAWS as f64 * c),
         };
         Ok(Cost { bytes: (bytes + 8.0 * n * (hidden + 2.0 * c)) as u64, fit, predict: predict / pass.max(1.0) })
     }

@@ -3,9 +3,10 @@
 use super::blocks::Blocks;
 use super::fixed_mean::FixedMean;
 use super::functions::Functions;
+use super::outputs::Outputs;
 use super::passes::{Hidden, Passes, batches};
-use super::predictive::{probit, sampled};
-use super::{Method, Predictive, Searched, Structure};
+use super::predictive::sampled;
+use super::{Method, Predictive, ROWS, Searched, Structure};
 use crate::apply::{Predict, Saved, softmax_rows};
 use crate::classifier::{Classifier, Number};
 use crate::compute::Device;
@@ -17,8 +18,6 @@ use crate::{Error, Result, fail_if};
 use ndarray::{Array1, Array2, ArrayView2, Axis, s};
 use std::sync::Arc;
 
-/// Rows whose variances are in memory at a time.
-const ROWS: usize = 4096;
 /// Numbers of covariances that are in memory at a time.
 const NUMBERS: usize = 1 << 22;
 
@@ -38,37 +37,9 @@ pub struct FittedLaplace {
     pub evidence: Option<f64>,
     /// σ², the noise of a number in units of the network's output; 1 for classes.
     pub noise: f64,
-    pub(super) structure: Option<Box<dyn Structure>>,
+    pub(super) structure: Option<Arc<dyn Structure>>,
     pub(super) origin: Origin,
     pub(super) notes: Vec<String>,
-}
-
-/// Means `[n, C]` of the outputs at rows, and variances `[n, C]`, the noise not included.
-pub(super) struct Moments {
-    pub mean: Array2<f64>,
-    pub variances: Array2<f64>,
-}
-
-/// The moments at rows `x` `[n, d]` for several precisions τ with the noise σ²: `J(H/σ² + τ)⁻¹Jᵀ = σ² J(H + σ²τ)⁻¹Jᵀ`.
-pub(super) fn moments(
-    structure: &dyn Structure,
-    passes: &Passes,
-    x: ArrayView2<f64>,
-    precisions: &[f64],
-    noise: f64,
-) -> Result<Vec<Moments>> {
-    let shifts: Vec<f64> = precisions.iter().map(|τ| τ * noise).collect();
-    let empty = || Array2::zeros((x.nrows(), passes.outputs()));
-    let mut all: Vec<Moments> = shifts.iter().map(|_| Moments { mean: empty(), variances: empty() }).collect();
-    for rows in batches(x.nrows(), ROWS) {
-        let (z, covariances) = structure.covariance(passes, x.slice(s![rows.clone(), ..]), &shifts, false)?;
-        for (moments, covariance) in all.iter_mut().zip(covariances) {
-            moments.mean.slice_mut(s![rows.clone(), ..]).assign(&z);
-            let variances = covariance.index_axis(Axis(2), 0).mapv(|v| noise * v.max(0.0));
-            moments.variances.slice_mut(s![rows.clone(), ..]).assign(&variances);
-        }
-    }
-    Ok(all)
 }
 
 impl FittedLaplace {
@@ -81,8 +52,16 @@ impl FittedLaplace {
             let variances = Array2::zeros(z.dim());
             return Ok((z, variances));
         };
-        let mut found = moments(structure.as_ref(), &passes, x, &[self.found.value], self.noise)?;
-        let Moments { mean, variances } = found.remove(0);
+        let empty = || Array2::zeros((x.nrows(), passes.outputs()));
+        let (mut mean, mut variances) = (empty(), empty());
+        for rows in batches(x.nrows(), ROWS) {
+            let shift = self.found.value * self.noise;
+            let (z, covariance) = structure.covariance(&passes, x.slice(s![rows.clone(), ..]), &[shift], false)?;
+            mean.slice_mut(s![rows.clone(), ..]).assign(&z);
+            // J(H/σ² + τ)⁻¹Jᵀ = σ² J(H + σ²τ)⁻¹Jᵀ
+            let of_rows = covariance[0].index_axis(Axis(2), 0).mapv(|v| self.noise * v.max(0.0));
+            variances.slice_mut(s![rows, ..]).assign(&of_rows);
+        }
         Ok((mean, variances))
     }
 
@@ -93,13 +72,24 @@ impl FittedLaplace {
         }
     }
 
+    /// The scores `[n, C]` of classes at rows with these outputs, whose softmax are the probabilities: what [`Predict::scores`] returns without
+    /// draws, with variances right to about 1e-5.
+    pub fn scores_of(&self, outputs: &Outputs) -> Result<Array2<f64>> {
+        fail_if!(self.network.number.is_some(), "a number has no scores of classes");
+        let scores = match &self.structure {
+            Some(structure) => structure.scores_of(outputs, self.found.value)?,
+            None => outputs.mean.clone(),
+        };
+        Ok(scores / self.temperature)
+    }
+
     /// The scores whose softmax are the probabilities `[n, C]`.
     pub(super) fn class_scores(&self, x: ArrayView2<f64>) -> Result<Array2<f64>> {
-        let (Some(structure), Predictive::Sampling { count }) = (&self.structure, self.predictive) else {
-            let (mean, variances) = self.outputs(x)?;
-            return Ok(probit(mean.view(), variances.view()) / self.temperature);
-        };
         let passes = Passes::new(&self.network)?;
+        let Some(structure) = &self.structure else { return Ok(passes.forward(x, Hidden::No)?.0 / self.temperature) };
+        let Predictive::Sampling { count } = self.predictive else {
+            return Ok(structure.scores(&passes, x, self.found.value)? / self.temperature);
+        };
         let mut scores = Array2::zeros((x.nrows(), passes.outputs()));
         let size = (NUMBERS / passes.outputs().pow(2)).clamp(1, ROWS);
         for rows in batches(x.nrows(), size) {
@@ -165,8 +155,8 @@ impl Predict for FittedLaplace {
 impl Saved for FittedLaplace {
     const KIND: &'static str = "laplace";
 
-    fn pack<'a>(&'a self, bundle: &mut Bundle<'a>) {
-        self.network.pack(bundle);
+    fn pack<'a>(&'a self, bundle: &mut Bundle<'a>) -> Result<()> {
+        self.network.pack(bundle)?;
         bundle.set("method", self.method);
         bundle.set("predictive", self.predictive);
         bundle.set("found", &self.found);
@@ -175,23 +165,21 @@ impl Saved for FittedLaplace {
         bundle.set("noise", self.noise);
         bundle.set("origin", &self.origin);
         bundle.set("notes", &self.notes);
-        if let Some(structure) = &self.structure {
-            structure.pack(bundle);
-        }
+        self.structure.as_ref().map_or(Ok(()), |structure| structure.pack(bundle))
     }
 
     fn unpack(bundle: &Bundle, device: Device) -> Result<FittedLaplace> {
         let network = Classifier::unpack(bundle, device)?;
         let (method, parameters): (Method, usize) = (bundle.value("method")?, network.network.parameters());
         let functions = |kind: &str| Functions::unpack(bundle, kind, parameters, device);
-        let structure: Option<Box<dyn Structure>> = match method {
+        let structure: Option<Arc<dyn Structure>> = match method {
             Method::Map | Method::Temperature => None,
-            Method::LastLayer => Some(Box::new(functions("last-layer")?)),
-            Method::Ella { .. } => Some(Box::new(functions("ella")?)),
-            Method::Eigenfunctions { .. } => Some(Box::new(functions("eigenfunctions")?)),
-            Method::FixedMean { .. } => Some(Box::new(FixedMean::unpack(bundle)?)),
-            Method::LastLayerKfac => Some(Box::new(Blocks::unpack(bundle, true)?)),
-            Method::Kfac | Method::Diagonal => Some(Box::new(Blocks::unpack(bundle, false)?)),
+            Method::LastLayer => Some(Arc::new(functions("last-layer")?)),
+            Method::Ella { .. } => Some(Arc::new(functions("ella")?)),
+            Method::Eigenfunctions { .. } => Some(Arc::new(functions("eigenfunctions")?)),
+            Method::FixedMean => Some(Arc::new(FixedMean::unpack(bundle, network.network.outputs())?)),
+            Method::LastLayerKfac => Some(Arc::new(Blocks::unpack(bundle, true)?)),
+            Method::Kfac | Method::Diagonal => Some(Arc::new(Blocks::unpack(bundle, false)?)),
         };
         let found: Searched = bundle.value("found")?;
         let (temperature, noise): (f64, f64) = (bundle.value("temperature")?, bundle.value("noise")?);

@@ -1,213 +1,228 @@
-//! The Gaussian process whose mean is fixed at the network (FMGP), on few landmarks.
+//! The Gaussian process whose mean is fixed at the network (FMGP).
 //!
-//! `z'(x) = z(x) + √b a(x) g(x)`, one independent g with the kernel k for each output, `a(x)² = ‖f(x)‖²` of the last layer's input f (its part of
-//! the NTK), and b one amplitude for each output. Noise of the variance `σ² b a(x_i)²` at the rows leaves g the variance
+//! `z'(x) = z(x) + W f(x)` with `W_c· ~ N(0, I)` correlated over the outputs by B: its kernel `f(x)·f(x') B` is that of the last layer, with f
+//! the layer's input, and B `[C, C]` says how far each output, and each difference of two, may be off. At a row the outputs are
+//! `N(z, a² B)` with `a² = ‖f‖²`. The mean does not depend on B, so B has the least loss on other rows, where the network makes the
+//! mistakes that it makes on new ones.
 //!
-//! `v(x) = k(x,x) − ‖φ(x)‖² + φ(x)(I + ΦᵀΦ/σ²)⁻¹φ(x)ᵀ`
-//!
-//! with Nyström's features `φ(x) = k(x,Z) k(Z,Z)^{−1/2}` at landmarks Z: far from the rows it is that of the prior. The mean does not
-//! depend on it, so σ² and b are found by the loss on other rows, where the network makes the mistakes that it makes on new ones.
+//! Probabilities are the mean of `softmax(z + a u_s)` over S draws `u_s ~ N(0, B)`, the same for every row: the loss is a smooth function of
+//! B, and what is minimised is what is predicted.
 
 use super::Structure;
 use super::likelihood::Likelihood;
+use super::outputs::{Outputs, Spread};
 use super::passes::{Hidden, Passes};
-use super::predictive::probit;
-use super::search::{Searched, search};
-use crate::apply::{minimise, softmax_rows};
+use super::search::Searched;
+use crate::apply::minimise;
 use crate::compute::Device;
-use crate::kernel::{Expression, Kernel};
-use crate::linalg::{eigh, matmul};
+use crate::linalg::{Cholesky, solve_lower};
 use crate::model::Bundle;
-use crate::operator::{Precision, gram, gram_cross};
-use crate::spectrum::Landmarks;
-use crate::{Error, FitContext, Result, fail_if};
-use ndarray::{Array1, Array2, Array3, ArrayView1, ArrayView2, Axis, s};
-use std::f64::consts::PI;
+use crate::rng::Rng;
+use crate::spectrum::Sampling;
+use crate::{Error, Result, fail_if};
+use ndarray::{Array1, Array2, Array3, ArrayView1, ArrayView2, Axis, concatenate};
+use rayon::prelude::*;
+use std::f64::consts::TAU;
 
-/// k on the units of the last hidden layer, each divided by its deviation.
-const KERNEL: &str = "rbf(lengthscale=median)";
-/// Directions of the landmarks' kernel below this share of its largest eigenvalue are left out.
-const LEAST: f64 = 1e-9;
+/// S; they come in pairs of opposite signs.
+pub(super) const DRAWS: usize = 128;
+/// Rows that one task sums over.
+const ROWS: usize = 64;
+/// Most outputs whose correlations are found; with more of them B is diagonal.
+const CORRELATED: usize = 32;
 /// The range of the logarithm of an amplitude or of the noise of a number.
 const BOUNDS: (f64, f64) = (-30.0, 30.0);
-/// Where the search for amplitudes ends: the largest component of the gradient, and steps.
-const END: (f64, usize) = (1e-7, 200);
+/// Where the search ends: the largest component of the gradient, and steps.
+const END: (f64, usize) = (1e-6, 200);
 
-/// The posterior of g, and the amplitudes.
+/// A loss and its derivatives.
+type Loss<'a> = Box<dyn Fn(&[f64]) -> (f64, Vec<f64>) + 'a>;
+
+/// `B = L Lᵀ`, the mean of the logarithms of L's diagonal zero.
 pub(super) struct FixedMean {
-    kernel: Kernel,
-    /// Z `[m, q]`, scaled.
-    landmarks: Array2<f64>,
-    /// One over the deviation of each unit `[q]`; zero for one that does not vary.
-    scale: Array1<f64>,
-    /// `k(Z,Z)^{−1/2} Q` `[m, k]` with `ΦᵀΦ = Q diag(λ) Qᵀ`.
+    /// L `[C, C]`, lower triangular.
     root: Array2<f64>,
-    /// λ `[k]`
-    eigenvalues: Array1<f64>,
-    /// σ²
-    noise: f64,
-    /// b `[C]`, the mean of their logarithms zero.
-    amplitudes: Array1<f64>,
 }
 
-/// What the variances at some rows are made of.
-struct Parts {
-    /// Outputs `[n, C]`, of classes with mean zero.
-    z: Array2<f64>,
-    /// a² `[n]`
-    prior: Array1<f64>,
-    /// `k(x,x) − ‖φ‖²` `[n]`
-    rest: Array1<f64>,
-    /// `(φQ)²` `[n, k]`
-    squares: Array2<f64>,
-}
-
-impl Parts {
-    /// `a² v` `[n]` for the noise σ² and the eigenvalues λ of `ΦᵀΦ`.
-    fn variances(&self, noise: f64, eigenvalues: &Array1<f64>) -> Array1<f64> {
-        let weights = eigenvalues.mapv(|λ| 1.0 / (1.0 + λ / noise));
-        &self.prior * &(&self.rest + &self.squares.dot(&weights))
+/// Outputs at rows `x` `[n, d]`, those of classes with mean zero, and the scales `a²`.
+pub(super) fn outputs(passes: &Passes, x: ArrayView2<f64>) -> Result<Outputs> {
+    let (mut mean, units) = passes.forward(x, Hidden::Last)?;
+    if passes.classes() {
+        mean = &mean - &mean.mean_axis(Axis(1)).expect("there are outputs").insert_axis(Axis(1));
     }
+    let squares = units.rows().into_iter().map(|f| f.dot(&f)).collect();
+    Ok(Outputs { mean, spread: Spread::Scale(squares) })
 }
 
-/// Fits the process: landmarks among the rows `x` `[n, d]`; σ² and b on the `validation` rows. Returns it with the precision τ of the
-/// prior, one over the geometric mean of b, and the noise of a number.
-pub(super) fn fit(
-    count: usize,
-    passes: &Passes,
-    x: ArrayView2<f64>,
-    (validation, likelihood): (ArrayView2<f64>, &Likelihood),
-    context: &FitContext,
-) -> Result<(FixedMean, Searched, f64)> {
-    fail_if!(count == 0, "at least one landmark is needed");
-    let (_, units) = passes.forward(x, Hidden::Last)?;
-    let mut process = FixedMean::on_landmarks(count, units.slice(s![.., ..units.ncols() - 1]), context)?;
-    process.amplitudes = Array1::ones(passes.outputs());
-    let parts = process.parts(passes, validation)?;
-    // For each σ², b and the noise of a number with the least loss; each search starts where the one before ended.
-    let mut start = vec![0.0; passes.outputs() + usize::from(!passes.classes())];
-    let mut at = |noise: f64| -> Result<(f64, Vec<f64>)> {
-        let variances = parts.variances(noise, &process.eigenvalues);
-        let loss = |logarithms: &[f64]| Ok(Some(loss(logarithms, &parts.z, &variances, likelihood)));
-        let found = minimise(start.clone(), &vec![BOUNDS; start.len()], END, loss, |_, _, _| true)?;
-        let found = found.ok_or_else(|| Error::Numerical("the loss has no value for any amplitude".into()))?;
-        start.clone_from(&found.x);
-        Ok((found.value, found.x))
-    };
-    let found = search(|values| values.iter().map(|noise| at(*noise).map(|(loss, _)| loss)).collect())?;
-    let (loss, logarithms) = at(found.value)?;
-    let (amplitudes, noise) = logarithms.split_at(passes.outputs());
-    let mean = amplitudes.iter().sum::<f64>() / amplitudes.len() as f64;
-    process.amplitudes = amplitudes.iter().map(|b| (b - mean).exp()).collect();
-    process.noise = found.value;
-    // σ² at an end of its range is an answer: g as before the rows, or known at them.
-    let precision = Searched { value: (-mean).exp(), loss, at_end: false };
-    Ok((process, precision, noise.first().map_or(1.0, |noise| noise.exp())))
-}
-
-/// The mean loss, and its derivatives by the logarithms of b `[C]` and, for a number, of its noise; for outputs `z` `[n, C]` and
-/// variances `a²v` `[n]`.
-fn loss(logarithms: &[f64], z: &Array2<f64>, variances: &Array1<f64>, likelihood: &Likelihood) -> (f64, Vec<f64>) {
-    let (n, c) = (z.nrows() as f64, z.ncols());
-    let b = Array1::from_iter(logarithms[..c].iter().map(|b| b.exp()));
-    let of_outputs = outer(variances, &b);
-    match likelihood {
-        // s = z/√(1 + q), q = π/8 b a²v: ∂s/∂log b = −s q/(2(1 + q)).
+/// Finds B on rows with these outputs. Returns the process with the precision τ, one over the square of the mean amplitude, and the noise of
+/// a number.
+pub(super) fn fit(outputs: &Outputs, likelihood: &Likelihood) -> Result<(FixedMean, Searched, f64)> {
+    let Spread::Scale(squares) = &outputs.spread else { unreachable!("the outputs are those of a fixed mean") };
+    let (z, c) = (&outputs.mean, outputs.mean.ncols());
+    let mean_square = squares.mean().unwrap_or(1.0).max(f64::MIN_POSITIVE);
+    // In units of the mean scale, so that the start is a doubt of one logit.
+    let scales = &squares.mapv(|square| (square / mean_square).sqrt());
+    let (start, loss): (Vec<f64>, Loss<'_>) = match likelihood {
         Likelihood::Classes(labels) => {
-            let scores = probit(z.view(), of_outputs.view());
-            let value = likelihood.mean_loss(scores.view(), scores.view());
-            let mut error = softmax_rows(scores.clone());
-            labels.iter().enumerate().for_each(|(i, &label)| error[[i, label]] -= 1.0);
-            let slope = of_outputs.mapv(|v| -0.5 * (PI / 8.0 * v) / (1.0 + PI / 8.0 * v)) * scores;
-            (value, (error * slope).sum_axis(Axis(0)).mapv(|g| g / n).to_vec())
+            let rows = Rows { z, scales, labels };
+            let draws = draws(c)?;
+            (vec![0.0; places(c).len()], Box::new(move |at: &[f64]| rows.penalised_loss(at, &draws)))
         }
-        // ½((y − z)²/V + log 2πV), V = b a²v + σ².
-        Likelihood::Numbers(y) => {
-            let noise = logarithms[c].exp();
-            let total = &of_outputs + noise;
-            let by_total = |(i, v): (usize, &f64)| 0.5 * (1.0 - (y[i] - z[[i, 0]]).powi(2) / v) / v;
-            let slopes: Vec<f64> = total.iter().enumerate().map(by_total).collect();
-            let by_b = slopes.iter().zip(&of_outputs).map(|(g, v)| g * v).sum::<f64>() / n;
-            let by_noise = slopes.iter().sum::<f64>() * noise / n;
-            (likelihood.mean_loss(z.view(), total.view()), vec![by_b, by_noise])
+        Likelihood::Numbers(y) => (vec![0.0; 2], Box::new(move |at: &[f64]| loss_of_numbers(at, z, scales, y))),
+    };
+    let bounds = vec![BOUNDS; start.len()];
+    let found = minimise(start, &bounds, END, |at| Ok(Some(loss(at))), |_, _, _| true)?;
+    let found = found.ok_or_else(|| Error::Numerical("the loss has no value for any amplitude".into()))?;
+    let (root, noise) = match likelihood {
+        Likelihood::Classes(_) => (lower(&found.x, c), 1.0),
+        Likelihood::Numbers(_) => (Array2::from_elem((1, 1), (0.5 * found.x[0]).exp()), found.x[1].exp()),
+    };
+    let amplitude = (root.diag().mapv(f64::ln).mean().unwrap_or(0.0)).exp();
+    let precision = Searched { value: mean_square / amplitude.powi(2), loss: found.value, at_end: false };
+    Ok((FixedMean { root: root / amplitude }, precision, noise))
+}
+
+/// The entry of L that parameter `i` is of, row by row of the lower triangle, or along the diagonal.
+fn places(c: usize) -> Vec<(usize, usize)> {
+    let first = |a: usize| if c <= CORRELATED { 0 } else { a };
+    (0..c).flat_map(|a| (first(a)..=a).map(move |b| (a, b))).collect()
+}
+
+/// L `[C, C]` with the given entries below the diagonal, and on it their exponentials.
+fn lower(at: &[f64], c: usize) -> Array2<f64> {
+    let mut root = Array2::zeros((c, c));
+    for ((a, b), value) in places(c).into_iter().zip(at) {
+        root[[a, b]] = if a == b { value.exp() } else { *value };
+    }
+    root
+}
+
+/// ε `[S, C]`: quasi-random normal vectors and their opposites; with the covariance I exactly, where there are enough of them.
+fn draws(c: usize) -> Result<Array2<f64>> {
+    let mut half = Sampling::QuasiMonteCarlo.normals(DRAWS / 2, c, 0, &mut Rng::new(0x666d_6770));
+    if 4 * c <= DRAWS {
+        // (1/S) EᵀE = R Rᵀ: the rows of E R⁻ᵀ have the covariance I.
+        let gram = Cholesky::new(Device::Cpu, (half.t().dot(&half) / half.nrows() as f64).view())?;
+        solve_lower(gram.lower()?, half.view_mut().reversed_axes());
+    }
+    Ok(concatenate![Axis(0), half, -&half])
+}
+
+/// Rows that B is found on.
+struct Rows<'a> {
+    /// Outputs `[n, C]`.
+    z: &'a Array2<f64>,
+    /// a `[n]`
+    scales: &'a Array1<f64>,
+    labels: &'a [usize],
+}
+
+impl Rows<'_> {
+    /// The mean of `−log p(y)` at the parameters of L, plus the logarithm of a standard normal prior on how they differ from those of a
+    /// multiple of I, per row; and its derivatives.
+    fn penalised_loss(&self, at: &[f64], draws: &Array2<f64>) -> (f64, Vec<f64>) {
+        let (n, c, places) = (self.labels.len() as f64, draws.ncols(), places(draws.ncols()));
+        let root = lower(at, c);
+        let (loss, of_draws) = self.loss(&draws.dot(&root.t()));
+        // u_s = L ε_s: ∂/∂L = Σ_s (∂/∂u_s) ε_sᵀ
+        let of_root = of_draws.t().dot(draws);
+        let mean = places.iter().zip(at).filter(|((a, b), _)| a == b).map(|(_, v)| v).sum::<f64>() / c as f64;
+        let away = |(a, b): (usize, usize), value: f64| if a == b { value - mean } else { value };
+        let penalty = places.iter().zip(at).map(|(place, v)| away(*place, *v).powi(2)).sum::<f64>() / (2.0 * n);
+        let slope = |(&(a, b), &value): (&(usize, usize), &f64)| {
+            of_root[[a, b]] * if a == b { root[[a, b]] } else { 1.0 } + away((a, b), value) / n
+        };
+        (loss + penalty, places.iter().zip(at).map(slope).collect())
+    }
+
+    /// The mean of `−log (1/S) Σ_s softmax(z + a u_s)_y`, and its derivatives by the draws u `[S, C]`: with the weight
+    /// `w_s = p_s,y/Σ p_s',y` of a draw at a row, `−(a/n) w_s (e_y − p_s)`.
+    fn loss(&self, u: &Array2<f64>) -> (f64, Array2<f64>) {
+        let (n, s) = (self.labels.len(), u.nrows());
+        let of_rows = |first: usize| {
+            let (mut loss, mut slopes) = (0.0, Array2::zeros(u.dim()));
+            let mut p = Array2::zeros(u.dim());
+            for i in first..n.min(first + ROWS) {
+                let (a, label) = (self.scales[i], self.labels[i]);
+                softmaxes(self.z.row(i), a, u, &mut p);
+                let total = p.column(label).sum();
+                loss -= (total / s as f64).ln();
+                for (mut slope, p) in slopes.rows_mut().into_iter().zip(p.rows()) {
+                    let weight = a * p[label] / total;
+                    slope.scaled_add(weight, &p);
+                    slope[label] -= weight;
+                }
+            }
+            (loss, slopes)
+        };
+        let tasks: Vec<usize> = (0..n).step_by(ROWS).collect();
+        let parts: Vec<(f64, Array2<f64>)> = tasks.into_par_iter().map(of_rows).collect();
+        // Summed in order: the same bits on any number of threads.
+        let (mut loss, mut slopes) = (0.0, Array2::zeros(u.dim()));
+        for (of_rows, slopes_of_rows) in parts {
+            loss += of_rows;
+            slopes += &slopes_of_rows;
         }
+        (loss / n as f64, slopes / n as f64)
     }
 }
 
-/// `v bᵀ` `[n, C]`
-fn outer(v: &Array1<f64>, b: &Array1<f64>) -> Array2<f64> {
-    matmul(v.view().insert_axis(Axis(1)), b.view().insert_axis(Axis(0)))
+/// `softmax(z + a u_s)` `[S, C]` of all draws u `[S, C]` at a row with the outputs z `[C]`.
+fn softmaxes(z: ArrayView1<f64>, a: f64, u: &Array2<f64>, p: &mut Array2<f64>) {
+    for (mut p, u) in p.rows_mut().into_iter().zip(u.rows()) {
+        let mut most = f64::NEG_INFINITY;
+        for ((p, z), u) in p.iter_mut().zip(z).zip(u) {
+            *p = z + a * u;
+            most = most.max(*p);
+        }
+        p.mapv_inplace(|p| (p - most).exp());
+        let total = p.sum();
+        p.mapv_inplace(|p| p / total);
+    }
+}
+
+/// The mean of `½((y − z)²/V + log 2πV)`, `V = b a² + σ²`, and its derivatives by log b and log σ².
+fn loss_of_numbers(at: &[f64], z: &Array2<f64>, scales: &Array1<f64>, y: &[f64]) -> (f64, Vec<f64>) {
+    let (b, noise, n) = (at[0].exp(), at[1].exp(), y.len() as f64);
+    let mut sums = [0.0; 3];
+    for ((z, a), y) in z.iter().zip(scales).zip(y) {
+        let own = b * a * a;
+        let (variance, square) = (own + noise, (y - z).powi(2));
+        let slope = 0.5 * (1.0 - square / variance) / variance;
+        let terms = [0.5 * (square / variance + (TAU * variance).ln()), slope * own, slope * noise];
+        sums.iter_mut().zip(terms).for_each(|(sum, term)| *sum += term);
+    }
+    let [loss, by_b, by_noise] = sums.map(|sum| sum / n);
+    (loss, vec![by_b, by_noise])
 }
 
 impl FixedMean {
-    /// The posterior of g on `count` landmarks among the rows with the hidden units `h` `[n, q]`; noise and amplitudes one.
-    fn on_landmarks(count: usize, h: ArrayView2<f64>, context: &FitContext) -> Result<FixedMean> {
-        let scale = h.std_axis(Axis(0), 0.0).mapv(|s| if s > 0.0 { 1.0 / s } else { 0.0 });
-        let scaled = &h * &scale;
-        let kernel = Expression::parse(KERNEL)?.resolve(scaled.view(), context.seed)?;
-        let operator = context.kernel_operator(&kernel, scaled.view())?;
-        let rows = Landmarks::KMeansPlusPlus.choose(&operator, count.min(h.nrows()), context.seed, Precision::F64)?;
-        let landmarks = scaled.select(Axis(0), &rows);
-        let (values, vectors) = eigh(context.device, gram::<f64>(&kernel, landmarks.view(), Device::Cpu)?.view())?;
-        let kept = values.iter().take_while(|λ| **λ > LEAST * values[0]).count();
-        let inverse = Array1::from_iter(values[..kept].iter().map(|λ| λ.sqrt().recip()));
-        let root = vectors.slice(s![.., ..kept]).to_owned() * &inverse;
-        let φ = matmul(gram_cross::<f64>(&kernel, scaled.view(), landmarks.view(), Device::Cpu)?.view(), root.view());
-        let (eigenvalues, rotation) = eigh(context.device, matmul(φ.t(), φ.view()).view())?;
-        let eigenvalues = Array1::from_iter(eigenvalues.into_iter().map(|λ| λ.max(0.0)));
-        let root = matmul(root.view(), rotation.view());
-        Ok(FixedMean { kernel, landmarks, scale, root, eigenvalues, noise: 1.0, amplitudes: Array1::ones(1) })
-    }
-
-    /// `k(x,x) − ‖φ‖²` `[n]` and `(φQ)²` `[n, k]` at hidden units `h` `[n, q]`.
-    fn features(&self, h: ArrayView2<f64>) -> Result<(Array1<f64>, Array2<f64>)> {
-        let scaled = &h * &self.scale;
-        let across = gram_cross::<f64>(&self.kernel, scaled.view(), self.landmarks.view(), Device::Cpu)?;
-        let squares = matmul(across.view(), self.root.view()).mapv(|φ| φ * φ);
-        let own = |h: ArrayView1<f64>| self.kernel.value(&h.to_vec(), &h.to_vec());
-        let rest = scaled.rows().into_iter().map(own).zip(squares.rows()).map(|(own, φ)| (own - φ.sum()).max(0.0));
-        Ok((rest.collect(), squares))
-    }
-
-    fn parts(&self, passes: &Passes, x: ArrayView2<f64>) -> Result<Parts> {
-        let (mut z, units) = passes.forward(x, Hidden::Last)?;
-        if passes.classes() {
-            z = &z - &z.mean_axis(Axis(1)).expect("there are outputs").insert_axis(Axis(1));
-        }
-        fail_if!(
-            units.ncols() != self.scale.len() + 1 || z.ncols() != self.amplitudes.len(),
-            "its parts do not fit together: the landmarks are of another network"
-        );
-        let prior = units.rows().into_iter().map(|f| f.dot(&f)).collect();
-        let (rest, squares) = self.features(units.slice(s![.., ..units.ncols() - 1]))?;
-        Ok(Parts { z, prior, rest, squares })
-    }
-
-    pub fn unpack(bundle: &Bundle) -> Result<FixedMean> {
-        let vector = |name: &str| -> Result<Array1<f64>> {
-            let row = bundle.matrix(name)?;
-            fail_if!(row.nrows() != 1, "its parts do not fit together: {name} has {} rows", row.nrows());
-            Ok(row.remove_axis(Axis(0)))
+    /// The logarithms of the mean of `softmax(z + a u_s/√τ)` `[n, C]` over the draws, for outputs of classes.
+    fn mean_of_draws(&self, outputs: &Outputs, τ: f64) -> Result<Array2<f64>> {
+        let Spread::Scale(squares) = &outputs.spread else { unreachable!("the outputs are those of a fixed mean") };
+        let u = draws(self.root.nrows())?.dot(&self.root.t());
+        let (n, c) = outputs.mean.dim();
+        let of_rows = |first: usize| {
+            let (mut scores, mut p) = (vec![], Array2::zeros(u.dim()));
+            for i in first..n.min(first + ROWS) {
+                softmaxes(outputs.mean.row(i), (squares[i] / τ).sqrt(), &u, &mut p);
+                scores.extend(p.columns().into_iter().map(|p| (p.sum() / DRAWS as f64).max(f64::MIN_POSITIVE).ln()));
+            }
+            scores
         };
-        let process = FixedMean {
-            kernel: Kernel::parse(&bundle.value::<String>("landmark_kernel")?)?,
-            landmarks: bundle.matrix("landmarks")?,
-            scale: vector("scale")?,
-            root: bundle.matrix("root")?,
-            eigenvalues: vector("eigenvalues")?,
-            noise: bundle.value("process_noise")?,
-            amplitudes: vector("amplitudes")?,
-        };
-        let FixedMean { landmarks, scale, root, eigenvalues, noise, amplitudes, .. } = &process;
-        let positive = |values: &Array1<f64>| values.iter().all(|v| *v > 0.0);
+        let tasks: Vec<usize> = (0..n).step_by(ROWS).collect();
+        let scores = tasks.into_par_iter().map(of_rows).collect::<Vec<Vec<f64>>>().concat();
+        Ok(Array2::from_shape_vec((n, c), scores).expect("a score for each output of each row"))
+    }
+
+    pub fn unpack(bundle: &Bundle, outputs: usize) -> Result<FixedMean> {
+        let root = bundle.matrix("root")?;
+        let positive = root.diag().iter().all(|v| *v > 0.0) && root.iter().all(|v| v.is_finite());
         fail_if!(
-            landmarks.ncols() != scale.len()
-                || root.dim() != (landmarks.nrows(), eigenvalues.len())
-                || eigenvalues.iter().any(|λ| *λ < 0.0)
-                || !(*noise > 0.0 && positive(amplitudes)),
-            "its parts do not fit together: the landmarks, their eigenvalues and the amplitudes"
+            root.dim() != (outputs, outputs) || !positive,
+            "its parts do not fit together: the amplitudes of the outputs"
         );
-        Ok(process)
+        Ok(FixedMean { root })
     }
 }
 
@@ -220,7 +235,7 @@ impl Structure for FixedMean {
         0.0
     }
 
-    /// `b a² v/s`: outputs are independent.
+    /// `a² B/s`
     fn covariance(
         &self,
         passes: &Passes,
@@ -228,82 +243,97 @@ impl Structure for FixedMean {
         shifts: &[f64],
         full: bool,
     ) -> Result<(Array2<f64>, Vec<Array3<f64>>)> {
-        let parts = self.parts(passes, x)?;
-        let variances = outer(&parts.variances(self.noise, &self.eigenvalues), &self.amplitudes);
-        let (n, c) = variances.dim();
-        let covariance = |shift: &f64| {
-            Array3::from_shape_fn((n, c, if full { c } else { 1 }), |(i, a, b)| {
-                if !full || a == b { variances[[i, a]] / shift } else { 0.0 }
+        let Outputs { mean, spread } = outputs(passes, x)?;
+        let Spread::Scale(squares) = spread else { unreachable!("the outputs are those of a fixed mean") };
+        let (b, (n, c)) = (self.root.dot(&self.root.t()), mean.dim());
+        let of = |shift: &f64| {
+            Array3::from_shape_fn((n, c, if full { c } else { 1 }), |(i, j, k)| {
+                squares[i] * b[[j, if full { k } else { j }]] / shift
             })
         };
-        Ok((parts.z, shifts.iter().map(covariance).collect()))
+        Ok((mean, shifts.iter().map(of).collect()))
     }
 
-    fn pack<'a>(&'a self, bundle: &mut Bundle<'a>) {
-        bundle.set("landmark_kernel", self.kernel.to_string());
-        bundle.set("process_noise", self.noise);
-        bundle.put("landmarks", self.landmarks.view());
+    fn scores(&self, passes: &Passes, x: ArrayView2<f64>, τ: f64) -> Result<Array2<f64>> {
+        self.mean_of_draws(&outputs(passes, x)?, τ)
+    }
+
+    fn scores_of(&self, outputs: &Outputs, τ: f64) -> Result<Array2<f64>> {
+        self.mean_of_draws(outputs, τ)
+    }
+
+    fn pack<'a>(&'a self, bundle: &mut Bundle<'a>) -> Result<()> {
         bundle.put("root", self.root.view());
-        for (name, row) in
-            [("scale", &self.scale), ("eigenvalues", &self.eigenvalues), ("amplitudes", &self.amplitudes)]
-        {
-            bundle.put(name, row.view().insert_axis(Axis(0)));
-        }
+        Ok(())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::linalg::Cholesky;
-    use crate::rng::Rng;
+    use ndarray::s;
 
-    fn units(n: usize, q: usize, seed: u64) -> Array2<f64> {
+    fn normals(n: usize, c: usize, seed: u64) -> Array2<f64> {
         let mut rng = Rng::new(seed);
-        Array2::from_shape_simple_fn((n, q), || rng.normal())
-    }
-
-    /// With every row a landmark, v is `k(x,x) − k_x(K + σ²)⁻¹k_xᵀ`; it falls at the rows, and far from them it is that of the prior.
-    #[test]
-    fn all_rows_as_landmarks_are_the_dense_posterior() {
-        let (h, mut new) = (units(25, 3, 1), units(12, 3, 2));
-        new.slice_mut(s![6..9, ..]).assign(&h.slice(s![..3, ..]));
-        new.slice_mut(s![9.., ..]).mapv_inplace(|v| v + 1e3);
-        let process = FixedMean::on_landmarks(25, h.view(), &FitContext::default()).unwrap();
-        let (rest, squares) = process.features(new.view()).unwrap();
-        let parts = Parts { z: Array2::zeros((12, 1)), prior: Array1::ones(12), rest, squares };
-        let [x, z] = [&h, &new].map(|h| h * &process.scale);
-        let gram = gram::<f64>(&process.kernel, x.view(), Device::Cpu).unwrap();
-        let across = gram_cross::<f64>(&process.kernel, z.view(), x.view(), Device::Cpu).unwrap();
-        for noise in [0.01, 1.0] {
-            let dense = Cholesky::new(Device::Cpu, (&gram + &(Array2::<f64>::eye(25) * noise)).view()).unwrap();
-            let solved = dense.solve(across.t()).unwrap();
-            let want = 1.0 - (&across.t() * &solved).sum_axis(Axis(0));
-            let found = parts.variances(noise, &process.eigenvalues);
-            assert!(found.iter().zip(&want).all(|(a, b)| (a - b).abs() < 1e-6), "{found} {want}");
-            assert!(found.slice(s![6..9]).iter().all(|v| *v < noise / (1.0 + noise) + 1e-6));
-            assert!(found.slice(s![9..]).iter().all(|v| (v - 1.0).abs() < 1e-9));
-        }
+        Array2::from_shape_simple_fn((n, c), || rng.normal())
     }
 
     #[test]
-    fn derivatives_of_the_loss_are_its_differences() {
-        let (z, variances) = (units(40, 3, 3) * 2.0, units(40, 1, 4).column(0).mapv(|v| v * v + 0.1));
+    fn draws_have_mean_zero_and_covariance_one() {
+        let ε = draws(10).unwrap();
+        assert_eq!(ε.dim(), (DRAWS, 10));
+        assert!(ε.mean_axis(Axis(0)).unwrap().iter().all(|v| v.abs() < 1e-12));
+        let covariance = ε.t().dot(&ε) / DRAWS as f64;
+        assert!((covariance - Array2::<f64>::eye(10)).iter().all(|v| v.abs() < 1e-10));
+        // With more outputs than that, the variances are about one.
+        let many = draws(200).unwrap().mapv(|v| v * v).mean_axis(Axis(0)).unwrap();
+        assert!(many.iter().all(|v| (v - 1.0).abs() < 0.5), "{many}");
+    }
+
+    #[test]
+    fn derivatives_of_the_losses_are_their_differences() {
+        let (z, scales) = (normals(150, 3, 3) * 2.0, normals(150, 1, 4).column(0).mapv(|v| v.abs() + 0.3));
         let mut rng = Rng::new(5);
-        let classes = Likelihood::Classes((0..40).map(|_| rng.below(3)).collect());
-        let numbers = Likelihood::Numbers((0..40).map(|_| rng.normal()).collect());
-        for (likelihood, z, at) in
-            [(classes, z.clone(), vec![0.3, -1.0, 2.0]), (numbers, z.slice(s![.., ..1]).to_owned(), vec![-0.5, 0.7])]
-        {
-            let (_, gradient) = loss(&at, &z, &variances, &likelihood);
+        let labels: Vec<usize> = (0..150).map(|_| rng.below(3)).collect();
+        let (rows, draws) = (Rows { z: &z, scales: &scales, labels: &labels }, draws(3).unwrap());
+        let first = z.slice(s![.., ..1]).to_owned();
+        let y: Vec<f64> = (0..150).map(|_| rng.normal()).collect();
+        let classes = |at: &[f64]| rows.penalised_loss(at, &draws);
+        let numbers = |at: &[f64]| loss_of_numbers(at, &first, &scales, &y);
+        let check = |loss: &dyn Fn(&[f64]) -> (f64, Vec<f64>), at: Vec<f64>| {
+            let (_, gradient) = loss(&at);
             for j in 0..at.len() {
                 let [up, down] = [1e-5, -1e-5].map(|step| {
                     let mut moved = at.clone();
                     moved[j] += step;
-                    loss(&moved, &z, &variances, &likelihood).0
+                    loss(&moved).0
                 });
                 assert!((gradient[j] - (up - down) / 2e-5).abs() < 1e-8, "{j}: {gradient:?}");
             }
-        }
+        };
+        check(&classes, vec![0.3, -0.4, -1.0, 0.2, 0.7, 0.5]);
+        check(&numbers, vec![-0.5, 0.7]);
+    }
+
+    /// Labels that are drawn from the process have its B as the one with the least loss, up to what softmax does not see.
+    #[test]
+    fn the_covariance_that_labels_were_drawn_with_is_found() {
+        let (n, c) = (10_000, 3);
+        let (z, scales) = (normals(n, c, 1) * 2.0, normals(n, 1, 2).column(0).mapv(|v| 0.5 + v.abs()));
+        let root = ndarray::array![[1.5, 0.0, 0.0], [-1.0, 1.0, 0.0], [0.0, 0.0, 0.3]];
+        let (mut rng, noise) = (Rng::new(3), normals(n, c, 4).dot(&root.t()));
+        let drawn = &z + &(&noise * &scales.view().insert_axis(Axis(1)));
+        let label = |z: ArrayView1<f64>| {
+            let gumbel: Vec<f64> = z.iter().map(|z| z - (-rng.uniform().max(1e-300).ln()).ln()).collect();
+            (0..c).fold(0, |best, k| if gumbel[k] > gumbel[best] { k } else { best })
+        };
+        let labels = Likelihood::Classes(drawn.rows().into_iter().map(label).collect());
+        let outputs = Outputs { mean: z, spread: Spread::Scale(scales.mapv(|a| a * a)) };
+        let (process, precision, _) = fit(&outputs, &labels).unwrap();
+        let differences =
+            |b: Array2<f64>| [(0, 1), (0, 2), (1, 2)].map(|(i, j)| b[[i, i]] + b[[j, j]] - 2.0 * b[[i, j]]);
+        let found = differences(process.root.dot(&process.root.t()) / precision.value);
+        let want = differences(root.dot(&root.t()));
+        assert!(found.iter().zip(want).all(|(a, b)| (a / b - 1.0).abs() < 0.2), "{found:?} {want:?}");
     }
 }

@@ -175,7 +175,7 @@ impl Predict for FittedFunctionLaplace {
 impl Saved for FittedFunctionLaplace {
     const KIND: &'static str = "function laplace";
 
-    fn pack<'a>(&'a self, bundle: &mut Bundle<'a>) {
+    fn pack<'a>(&'a self, bundle: &mut Bundle<'a>) -> Result<()> {
         bundle.set("classes", &self.classes);
         bundle.set("method", self.method);
         bundle.set("predictive", self.predictive);
@@ -189,6 +189,7 @@ impl Saved for FittedFunctionLaplace {
             bundle.put("eigenvalues", eigenvalues.view().insert_axis(Axis(0)));
             bundle.put("map", map.view());
         }
+        Ok(())
     }
 
     fn unpack(bundle: &Bundle, _device: Device) -> Result<FittedFunctionLaplace> {

@@ -183,7 +183,7 @@ impl Structure for Functions {
         Ok((z, covariances(&self.rotated(&f, c), &self.eigenvalues, shifts, full)))
     }
 
-    fn pack<'a>(&'a self, bundle: &mut Bundle<'a>) {
+    fn pack<'a>(&'a self, bundle: &mut Bundle<'a>) -> Result<()> {
         bundle.put("eigenvalues", self.eigenvalues.view().insert_axis(Axis(0)));
         bundle.put("rotation", self.rotation.view());
         bundle.set("square", self.square);
@@ -191,11 +191,13 @@ impl Structure for Functions {
             Basis::LastLayer => {}
             Basis::Eigenfunctions(a) => bundle.put("functions", a.view()),
             Basis::Directions(v) => {
-                let numbers: Vec<f64> = v.iter().flat_map(|v| v.to_host().unwrap_or_default()).map(f64::from).collect();
-                let rows = Array2::from_shape_vec((v.len(), numbers.len() / v.len().max(1)), numbers);
+                let numbers = v.iter().map(|v| v.to_host()).collect::<Result<Vec<_>>>()?.concat();
+                let width = numbers.len() / v.len().max(1);
+                let rows = Array2::from_shape_vec((v.len(), width), numbers.into_iter().map(f64::from).collect());
                 bundle.put("directions", rows.expect("directions are alike in length"));
             }
         }
+        Ok(())
     }
 }
 

@@ -62,6 +62,20 @@ impl Likelihood {
             }
         }
     }
+
+    /// The derivatives of `−log softmax(βs)_y`, averaged over rows of classes with the scores `s` `[n, C]`, by β: the mean of `E_p s − s_y`, and
+    /// of the variance of s under `p = softmax(βs)`.
+    pub fn slope_and_curvature(&self, scores: ArrayView2<f64>, beta: f64) -> [f64; 2] {
+        let Likelihood::Classes(labels) = self else { unreachable!("a number has no temperature") };
+        let p = probabilities((&scores * beta).view());
+        let (mut slope, mut curvature) = (0.0, 0.0);
+        for ((s, p), &label) in scores.rows().into_iter().zip(p.rows()).zip(labels) {
+            let mean = s.dot(&p);
+            slope += mean - s[label];
+            curvature += s.iter().zip(p).map(|(s, p)| p * (s - mean).powi(2)).sum::<f64>();
+        }
+        [slope, curvature].map(|sum| sum / labels.len() as f64)
+    }
 }
 
 /// `log softmax(z)_y`

@@ -54,22 +54,26 @@ mod functions;
 mod kfac;
 pub(crate) mod likelihood;
 mod network_functions;
+mod outputs;
 pub(crate) mod passes;
 pub(crate) mod predictive;
 pub(crate) mod search;
 
 pub use cost::Cost;
+pub use fit::Structured;
 pub use fitted::FittedLaplace;
 pub use function_fit::{FunctionLaplace, FunctionMethod};
 pub use function_fitted::FittedFunctionLaplace;
 pub use network_functions::NetworkFunctions;
+pub use outputs::Outputs;
 pub use predictive::Predictive;
 pub use search::Searched;
 
 use crate::Result;
 use crate::model::Bundle;
-use ndarray::{Array2, Array3, ArrayView2};
-use passes::Passes;
+use ndarray::{Array2, Array3, ArrayView2, Axis, s};
+use passes::{Passes, batches};
+use predictive::probit;
 use serde::{Deserialize, Serialize};
 
 /// How the Gauss–Newton matrix H is approximated, or a baseline without it. Example: [the module](self).
@@ -102,12 +106,9 @@ pub enum Method {
         /// Rows that the kernel is computed at.
         rows: usize,
     },
-    /// A Gaussian process whose mean is fixed at the network (FMGP): its kernel is one of the last hidden units, and it has an amplitude for each
-    /// output, found by the loss on other rows.
-    FixedMean {
-        /// Landmarks (inducing points) among the rows.
-        landmarks: usize,
-    },
+    /// A Gaussian process whose mean is fixed at the network (FMGP): its kernel is that of the last layer, with a covariance of the outputs
+    /// that has the least loss on other rows.
+    FixedMean,
 }
 
 impl Method {
@@ -121,7 +122,7 @@ impl Method {
         Method::Diagonal,
         Method::Ella { samples: 1000, rank: 20 },
         Method::Eigenfunctions { functions: 64, rows: 1000 },
-        Method::FixedMean { landmarks: 200 },
+        Method::FixedMean,
     ];
 
     /// Its name, such as `last-layer`.
@@ -135,7 +136,7 @@ impl Method {
             Method::Diagonal => "diagonal",
             Method::Ella { .. } => "ella",
             Method::Eigenfunctions { .. } => "eigenfunctions",
-            Method::FixedMean { .. } => "fixed-mean",
+            Method::FixedMean => "fixed-mean",
         }
     }
 
@@ -163,6 +164,9 @@ pub enum Prior {
     },
 }
 
+/// Rows whose variances are in memory at a time.
+const ROWS: usize = 4096;
+
 /// A Gaussian over parameters: what [`Method`]s share.
 trait Structure: Send + Sync {
     /// Eigenvalues of H, those that are zero by construction left out.
@@ -181,8 +185,24 @@ trait Structure: Send + Sync {
         full: bool,
     ) -> Result<(Array2<f64>, Vec<Array3<f64>>)>;
 
+    /// The scores of classes `[n, C]` at rows `x` `[n, d]` for the precision τ; by the probit approximation.
+    fn scores(&self, passes: &Passes, x: ArrayView2<f64>, τ: f64) -> Result<Array2<f64>> {
+        let mut scores = Array2::zeros((x.nrows(), passes.outputs()));
+        for rows in batches(x.nrows(), ROWS) {
+            let (z, covariance) = self.covariance(passes, x.slice(s![rows.clone(), ..]), &[τ], false)?;
+            let variances = covariance[0].index_axis(Axis(2), 0).mapv(|v| v.max(0.0));
+            scores.slice_mut(s![rows, ..]).assign(&probit(z.view(), variances.view()));
+        }
+        Ok(scores)
+    }
+
+    /// The same at rows with these outputs.
+    fn scores_of(&self, outputs: &Outputs, τ: f64) -> Result<Array2<f64>> {
+        Ok(probit(outputs.mean.view(), outputs.variances(τ).view()))
+    }
+
     /// Puts its numbers into a file.
-    fn pack<'a>(&'a self, bundle: &mut Bundle<'a>);
+    fn pack<'a>(&'a self, bundle: &mut Bundle<'a>) -> Result<()>;
 }
 
 /// Settings of a posterior. Example: [the module](self).

@@ -13,7 +13,7 @@ use std::f64::consts::PI;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Predictive {
-    /// `softmax(m_c/√(1 + π/8 Σ_cc))`: needs variances only.
+    /// `softmax(m_c/√(1 + π/8 Σ_cc))`: needs variances only. A process with a fixed mean takes the draws that it was fitted with instead.
     #[default]
     Probit,
     /// The mean of `softmax(z)` over draws of z.

@@ -4,7 +4,7 @@ use crate::Result;
 use serde::{Deserialize, Serialize};
 
 /// Ends of the first grid, as powers of ten.
-const ENDS: [f64; 2] = [-6.0, 6.0];
+pub(super) const ENDS: [f64; 2] = [-6.0, 6.0];
 /// Its step, in powers of ten.
 const STEP: f64 = 0.5;
 /// Values of every finer grid, between the neighbours of the best value so far.

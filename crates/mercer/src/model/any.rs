@@ -86,7 +86,7 @@ impl Model {
     /// let x = ndarray::array![[0.0], [1.0], [2.0]];
     /// let y = Target::Values(vec![0.0, 1.0, 4.0]);
     /// let fitted = Ridge::new(Kernel::parse("rbf(1)")?).fit(x.view(), &y, &FitContext::default())?;
-    /// let bytes = fitted.bundle().to_bytes()?;
+    /// let bytes = fitted.bundle()?.to_bytes()?;
     /// let model = Model::of_bundle(&Bundle::from_bytes(&bytes)?, Device::Cpu)?;
     /// assert!(matches!(model.content, Content::Fitted(Fitted::Predict(_))));
     /// # Ok::<(), mercer::Error>(())

@@ -48,8 +48,8 @@ pub trait Features: Send + Sync {
         None
     }
 
-    /// Puts what loading needs into `bundle`, and returns the name of the kind.
-    fn save<'a>(&'a self, bundle: &mut Bundle<'a>) -> &'static str;
+    /// Puts what loading needs into `bundle`, and returns the name of the kind; an error where a device does not return its numbers.
+    fn save<'a>(&'a self, bundle: &mut Bundle<'a>) -> Result<&'static str>;
 }
 
 /// Functions `x ↦ φ(x) A` on all points, not only on those of a sample. `examples/own_method.rs` uses it.
@@ -113,11 +113,11 @@ impl Features for KernelFeatures {
         Some((&self.kernel, self.centres.view()))
     }
 
-    fn save<'a>(&'a self, bundle: &mut Bundle<'a>) -> &'static str {
+    fn save<'a>(&'a self, bundle: &mut Bundle<'a>) -> Result<&'static str> {
         bundle.set("features.kernel", self.kernel.to_string());
         bundle.set("features.precision", self.precision);
         bundle.put("centres", self.centres.view());
-        Self::KIND
+        Ok(Self::KIND)
     }
 }
 
@@ -180,11 +180,11 @@ impl Features for SampleFeatures {
         Ok(self.at(points.samples()?)?.pulled(a))
     }
 
-    fn save<'a>(&'a self, bundle: &mut Bundle<'a>) -> &'static str {
+    fn save<'a>(&'a self, bundle: &mut Bundle<'a>) -> Result<&'static str> {
         bundle.set("features.functions", self.functions);
         bundle.set("features.outputs", self.outputs);
         bundle.set("features.factorised", self.factorised);
-        Self::KIND
+        Ok(Self::KIND)
     }
 }
 
@@ -225,9 +225,9 @@ impl Features for RowFeatures {
         Ok(matmul(points.coordinates()?.to_f64().view(), a))
     }
 
-    fn save<'a>(&'a self, bundle: &mut Bundle<'a>) -> &'static str {
+    fn save<'a>(&'a self, bundle: &mut Bundle<'a>) -> Result<&'static str> {
         bundle.set("features.values", self.values);
         bundle.set("features.outputs", self.outputs);
-        Self::KIND
+        Ok(Self::KIND)
     }
 }

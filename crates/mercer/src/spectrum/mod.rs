@@ -327,7 +327,7 @@ impl Spectrum {
     /// Refuses a spectrum with a number that is NaN or infinite.
     fn require_finite(&self) -> Result<()> {
         let mut bundle = Bundle::default();
-        self.pack(&mut bundle);
+        self.pack(&mut bundle)?;
         bundle.require_finite("the spectrum")
     }
 

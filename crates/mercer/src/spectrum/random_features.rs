@@ -161,10 +161,10 @@ impl Features for RandomFeatures {
         self.directions.len()
     }
 
-    fn save<'a>(&'a self, bundle: &mut Bundle<'a>) -> &'static str {
+    fn save<'a>(&'a self, bundle: &mut Bundle<'a>) -> Result<&'static str> {
         bundle.set("features.amplitude", self.amplitude);
         bundle.set("features.precision", self.precision);
-        match &self.form {
+        Ok(match &self.form {
             Form::Waves { centre } => {
                 bundle.set("features.centre", centre.to_vec());
                 bundle.put("features.frequencies", self.directions.view());
@@ -176,7 +176,7 @@ impl Features for RandomFeatures {
                 bundle.put("features.directions", self.directions.view());
                 Self::POSITIVE
             }
-        }
+        })
     }
 }
 

@@ -30,7 +30,7 @@ impl Sampling {
         [("plain", Sampling::Plain), ("orthogonal", Sampling::Orthogonal), ("qmc", Sampling::QuasiMonteCarlo)];
 
     /// `count` vectors of `d + extra` standard normals, `[count, d + extra]`; the first `d` of each are the direction.
-    pub(super) fn normals(self, count: usize, d: usize, extra: usize, rng: &mut Rng) -> Array2<f64> {
+    pub(crate) fn normals(self, count: usize, d: usize, extra: usize, rng: &mut Rng) -> Array2<f64> {
         match self {
             Sampling::Plain => Array2::from_shape_simple_fn((count, d + extra), || rng.normal()),
             Sampling::Orthogonal => {

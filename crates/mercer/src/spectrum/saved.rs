@@ -21,39 +21,40 @@ impl Spectrum {
     /// Writes the spectrum to a file with the schema of the table that it was fitted on, where there is one.
     /// Example: [`Model`](crate::model::Model).
     pub fn save_with(&self, schema: Option<&Schema>, path: &Path) -> Result<()> {
-        let mut bundle = self.bundle();
+        let mut bundle = self.bundle()?;
         bundle.set("schema", schema);
         bundle.write(path)
     }
 
     /// What its file holds: the kind and all its parts.
     #[doc(hidden)]
-    pub fn bundle(&self) -> Bundle<'_> {
+    pub fn bundle(&self) -> Result<Bundle<'_>> {
         let mut bundle = Bundle::default();
         bundle.set("kind", Spectrum::KIND);
-        self.pack(&mut bundle);
-        bundle
+        self.pack(&mut bundle)?;
+        Ok(bundle)
     }
 
     /// The kind of model that the file names.
     pub(crate) const KIND: &str = "spectrum";
 
     /// Everything but the kind, so that a model that stands on a spectrum can hold one.
-    pub(crate) fn pack<'a>(&'a self, bundle: &mut Bundle<'a>) {
+    pub(crate) fn pack<'a>(&'a self, bundle: &mut Bundle<'a>) -> Result<()> {
         bundle.set("eigenvalues", &self.eigenvalues);
         bundle.set("certificate", &self.certificate);
         bundle.set("origin", &self.origin);
         bundle.put("coefficients", self.coefficients.view());
-        let features = self.features.save(bundle);
+        let features = self.features.save(bundle)?;
         bundle.set("features", features);
         if let Some(Extension { features, coefficients }) = &self.by_samples {
-            features.save(bundle);
+            features.save(bundle)?;
             bundle.put("by_samples", coefficients.view());
         }
         bundle.set("by_samples", self.by_samples.is_some());
         if let Some(training) = &self.training {
             bundle.set("training", training);
         }
+        Ok(())
     }
 
     /// Reads a spectrum back, to be evaluated on `device`.

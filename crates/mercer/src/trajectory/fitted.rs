@@ -126,8 +126,8 @@ impl Predict for FittedTrajectory {
 impl Saved for FittedTrajectory {
     const KIND: &'static str = "trajectory";
 
-    fn pack<'a>(&'a self, bundle: &mut Bundle<'a>) {
-        Classifier::pack_all(&self.networks, bundle);
+    fn pack<'a>(&'a self, bundle: &mut Bundle<'a>) -> Result<()> {
+        Classifier::pack_all(&self.networks, bundle)?;
         bundle.set("method", self.method);
         bundle.set("predictive", self.predictive);
         bundle.set("found", &self.found);
@@ -138,6 +138,7 @@ impl Saved for FittedTrajectory {
             bundle.set("eigenvalues", &functions.eigenvalues);
             bundle.put("coefficients", functions.coefficients.view());
         }
+        Ok(())
     }
 
     fn unpack(bundle: &Bundle, device: Device) -> Result<FittedTrajectory> {

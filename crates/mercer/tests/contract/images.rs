@@ -5,6 +5,7 @@ use super::*;
 on_every_device! {
     a_result_of_each_network_is_not_written_into_one_place,
     convolutions_and_their_adjoints,
+    patches_are_the_pixels_that_weights_see,
     channels_have_biases_activations_and_sums,
     activations_without_a_bias,
     batch_norms_and_their_derivatives,
@@ -158,6 +159,27 @@ fn convolutions_and_their_adjoints(device: Device) {
                 near(&what, &found[3], at(&dw), CONVOLVED);
                 assert!(b < 32 || found == run(), "{what}");
             }
+        }
+    });
+}
+
+/// Of the second half of some images, as the patches of a few points are taken.
+fn patches_are_the_pixels_that_weights_see(device: Device) {
+    on(device, 22, |on| {
+        for (_, b, shape) in convolutions() {
+            let (pixels, plane, patch) =
+                (shape.image.iter().product::<usize>(), shape.out().iter().product::<usize>(), shape.patch());
+            let (x, tx) = on.random(&[2 * b, pixels]);
+            let mut want = vec![0.0; b * patch * plane];
+            let one = Convolution { channels: 1, ..shape };
+            for i in 0..b {
+                for_every_term(&one, |at, tap, pixel| {
+                    want[(i * patch + tap) * plane + at] = x[(b + i) * pixels + pixel];
+                });
+            }
+            let mut found = on.tensor(&[b, patch, plane], &vec![7.0; want.len()]);
+            patches(&shape, tx.matrices(b * pixels, 0, b, pixels), &mut found);
+            near(&format!("{b} images, {shape:?}"), &host(&found), at(&want), 1e-6);
         }
     });
 }

@@ -14,6 +14,8 @@ use crate::compute::tensor::Tensor;
 
 /// Largest number of elements of a patch matrix.
 const PATCHES: usize = 16 << 20;
+/// Largest number of images of one kernel.
+const IMAGES: usize = 1 << 15;
 
 /// The address of matrix `j` of a stack.
 fn address(stack: Stack<'_>, j: usize) -> u64 {
@@ -80,18 +82,38 @@ pub fn vjp_weights(gpu: &'static Gpu, shape: &Convolution, x: Stack<'_>, g: &Ten
     }
 }
 
+/// Queues the kernel that fills `images` patch matrices at the address `to` from the images at `x`.
+fn gather(gpu: &'static Gpu, shape: &Convolution, images: usize, x: u64, to: u64) {
+    let per = shape.patch() * shape.plane_out();
+    over_networks(gpu, "gather_patches", images, per, &args![sizes(shape), x, to]);
+}
+
+/// The patches `[batch, patch, height·width]` of images.
+pub fn patches(gpu: &'static Gpu, shape: &Convolution, x: Stack<'_>, out: &Tensor) {
+    let (pixels, per) = (shape.pixels_in(), shape.patch() * shape.plane_out());
+    for first in (0..x.rows).step_by(IMAGES) {
+        let [from, to] =
+            [(address(x, 0), pixels), (out.address(), per)].map(|(at, size)| at + 4 * (first * size) as u64);
+        gather(gpu, shape, IMAGES.min(x.rows - first), from, to);
+    }
+}
+
+/// The numbers of a shape that the kernels on patches take.
+fn sizes(shape: &Convolution) -> [Arg; 10] {
+    let Convolution { image: [_, height, width], size, stride, before, .. } = *shape;
+    let ([down, across], per) = (shape.out(), shape.patch() * shape.plane_out());
+    [per, height, width, size, stride, before[0], before[1], down, across, shape.pixels_in()].map(Arg::size)
+}
+
 /// A convolution by patch matrices, a block of images at a time. Forward: `y_i = w p_i`. Input: `p_i = wᵀ y_i`, scattered
 /// into `x`. Weights: `w = Σ_i y_i p_iᵀ`, summed in the order of the images.
 fn convolve_patches(gpu: &'static Gpu, job: Job<'_>) {
     let Job { shape, batch, direction, addresses: [x, w, y], beta } = job;
-    let Convolution { image: [_, height, width], channels, size, stride, before, .. } = *shape;
-    let ([down, across], patch, pixels) = (shape.out(), shape.patch(), shape.pixels_in());
-    let plane = down * across;
+    let (channels, plane, patch, pixels) = (shape.channels, shape.plane_out(), shape.patch(), shape.pixels_in());
     let per = patch * plane;
-    let most = (PATCHES / per).clamp(1, batch.min(1 << 15));
+    let most = (PATCHES / per).clamp(1, batch.min(IMAGES));
     let sum = if direction == Direction::Weights { most * channels * patch } else { 0 };
     let (Some(patches), Some(terms)) = (scratch(gpu, 4 * most * per), scratch(gpu, 4 * sum)) else { return };
-    let sizes = [per, height, width, size, stride, before[0], before[1], down, across, pixels].map(Arg::size);
     let matrix = |pointer, row_stride, stride| Matrix { stride, ..Matrix::new(pointer, row_stride) };
     for first in (0..batch).step_by(most) {
         let images = most.min(batch - first);
@@ -101,13 +123,13 @@ fn convolve_patches(gpu: &'static Gpu, job: Job<'_>) {
         let p = matrix(patches.pointer(), plane, per);
         let y = matrix(y + 4 * (first * channels * plane) as u64, plane, channels * plane);
         if direction != Direction::Input {
-            over_networks(gpu, "gather_patches", images, per, &args![sizes, x, patches]);
+            gather(gpu, shape, images, x, patches.pointer());
         }
         match direction {
             Direction::Forward => gpu.gemm_f32([channels, patch, plane], images, 1.0, filters, p, beta, y),
             Direction::Input => {
                 gpu.gemm_f32([patch, channels, plane], images, 1.0, filters.t(), y, 0.0, p);
-                over_networks(gpu, "scatter_patches", images, pixels, &args![sizes, beta != 0.0, patches, x]);
+                over_networks(gpu, "scatter_patches", images, pixels, &args![sizes(shape), beta != 0.0, patches, x]);
             }
             Direction::Weights => {
                 let each = matrix(terms.pointer(), patch, channels * patch);

@@ -2,6 +2,7 @@
 
 use super::blas::Matrix;
 use super::gpu::Gpu;
+use super::images::sum_terms;
 use super::launch::{Arg, BLOCK, MOST_BLOCKS, args};
 use super::memory::Buffer;
 use super::module::kernels;
@@ -14,6 +15,8 @@ use crate::rng::Rng;
 
 /// Rows that one block sums; more are cut into chunks.
 const CHUNK_ROWS: usize = 1024;
+/// Numbers of the products that are summed over a stack at a time.
+const PRODUCTS: usize = 16 << 20;
 
 kernels!(format!("{}\n{}", device_functions(), include_str!("primitives.cu")));
 
@@ -81,14 +84,35 @@ pub fn gemm(gpu: &'static Gpu, alpha: f32, a: Stack<'_>, b: Stack<'_>, store: St
     if shape[1] == 1 && terms == 1 {
         outer(gpu, [shape[0], shape[2]], count, [alpha, beta], [matrix(a), matrix(b), out]);
     } else if terms > 1 {
-        // The sum over the stack, term by term.
-        let step = |m: Matrix, j: usize| Matrix { pointer: m.pointer + 4 * (j * m.stride) as u64, ..m };
-        for j in 0..terms {
-            let beta = if j == 0 { beta } else { 1.0 };
-            gpu.gemm_f32(shape, 1, alpha, step(matrix(a), j), step(matrix(b), j), beta, out);
-        }
+        sum_of_products(gpu, shape, terms, alpha, [matrix(a), matrix(b), out], store);
     } else {
         gpu.gemm_f32(shape, count, alpha, matrix(a), matrix(b), beta, out);
+    }
+}
+
+/// `C = α Σ_j A_j B_j`, or that added: as many products side by side as [`PRODUCTS`] holds, then their sum in order.
+fn sum_of_products(
+    gpu: &'static Gpu,
+    shape: [usize; 3],
+    terms: usize,
+    alpha: f32,
+    [a, b, c]: [Matrix; 3],
+    store: Store,
+) {
+    let per = shape[0] * shape[2];
+    let some = (PRODUCTS / per.max(1)).clamp(1, terms);
+    let step = |m: Matrix, j: usize| Matrix { pointer: m.pointer + 4 * (j * m.stride) as u64, ..m };
+    for first in (0..terms).step_by(some) {
+        let (count, store) = (some.min(terms - first), if first == 0 { store } else { Store::Add });
+        let (a, b) = (step(a, first), step(b, first));
+        if count == 1 {
+            gpu.gemm_f32(shape, 1, alpha, a, b, if store == Store::Add { 1.0 } else { 0.0 }, c);
+            continue;
+        }
+        let Some(products) = scratch(gpu, 4 * count * per) else { return };
+        let each = Matrix { stride: per, ..Matrix::new(products.pointer(), shape[2]) };
+        gpu.gemm_f32(shape, count, alpha, a, b, 0.0, each);
+        sum_terms(gpu, per, count, store, products.pointer(), c.pointer);
     }
 }
 

@@ -53,6 +53,9 @@ pub enum Jacobian<'a> {
     Several(Vec<(usize, Jacobian<'a>)>),
 }
 
+/// Numbers of the patches that derivatives are written out from at a time.
+const PATCHES: usize = 1 << 22;
+
 /// The factors of a convolution's derivatives.
 #[derive(Debug)]
 #[doc(hidden)]
@@ -70,22 +73,27 @@ pub struct Convolved<'a> {
 }
 
 impl Convolved<'_> {
-    /// The derivatives `[c, b, p]`: by the filters `[out, patch]`, then by the biases.
-    ///
-    /// Every pair (c, n) is a network of its own with a batch of one image.
+    /// The derivatives `[c, b, p]`: by the filters `[out, patch]`, `δ_n^c a_nᵀ` of δ `[out, positions]` and the patches a `[patch, positions]`,
+    /// then by the biases.
     pub fn rows(&self) -> Result<Tensor> {
         let &[c, b, out] = self.delta.shape() else { panic!("{:?} are not [c, b, out]", self.delta.shape()) };
-        let (rows, pixels) = (c * b, self.shape.image.iter().product());
-        let images = repeated(self.a, [c, b], &[rows, 1, pixels])?;
-        let mut delta = self.delta.clone();
-        delta.reshape(&[rows, 1, out])?;
-        let (channels, patch) = (self.shape.channels, self.shape.patch());
+        let (channels, patch, positions) = (self.shape.channels, self.shape.patch(), out / self.shape.channels);
         let p = channels * patch + if self.bias { channels } else { 0 };
-        let mut jacobian = Tensor::zeros(delta.device(), &[1, rows, p])?;
-        let filters = jacobian.matrices_mut(0, p, rows, channels, patch);
-        compute::conv2d_vjp_weights(&self.shape, images.stack(), &delta, filters);
+        let mut jacobian = Tensor::zeros(self.delta.device(), &[1, c * b, p])?;
+        let some = (PATCHES / (patch * positions)).clamp(1, b);
+        for first in (0..b).step_by(some) {
+            let count = some.min(b - first);
+            let patches = self.patches_of(first, count)?;
+            for row in (0..c).map(|c| c * b + first) {
+                let signals = self.delta.matrices(row * out, out, channels, positions);
+                let filters = jacobian.matrices_mut(row * p, p, count, channels, patch);
+                gemm(1.0, signals, patches.stack().t(), Store::Replace, filters);
+            }
+        }
         if self.bias {
-            compute::channel_sums(&delta, jacobian.matrices_mut(channels * patch, p, rows, 1, channels));
+            let mut delta = self.delta.clone();
+            delta.reshape(&[c * b, 1, out])?;
+            compute::channel_sums(&delta, jacobian.matrices_mut(channels * patch, p, c * b, 1, channels));
         }
         if let Some(spread) = &self.spread {
             compute::scale_columns(&mut jacobian, spread.stack());
@@ -94,17 +102,17 @@ impl Convolved<'_> {
         Ok(jacobian)
     }
 
-    /// The patches `[b, patch, positions]`: the convolution by filters that each pick one number of a patch.
+    /// The patches `[b, patch, positions]`.
     pub fn patches(&self) -> Result<Tensor> {
-        let (patch, positions) = (self.shape.patch(), self.shape.out().iter().product::<usize>());
-        let b = self.a.stack().rows();
-        let shape = Convolution { channels: patch, ..self.shape };
-        let unit: Vec<f32> = (0..patch * patch).map(|i| f32::from(u8::from(i % (patch + 1) == 0))).collect();
-        let unit = Tensor::from_host(self.a.device(), &[patch, patch], &unit)?;
-        let mut patches = Tensor::zeros(self.a.device(), &[1, b, patch * positions])?;
-        let linear = Activation::Identity;
-        compute::conv2d(&shape, self.a.stack(), unit.stack(), None, linear, Store::Replace, &mut patches, None);
-        patches.reshape(&[b, patch, positions])?;
+        self.patches_of(0, self.a.stack().rows())
+    }
+
+    /// The patches `[count, patch, positions]` of the points from `first` on.
+    fn patches_of(&self, first: usize, count: usize) -> Result<Tensor> {
+        let pixels = self.a.stack().cols();
+        let positions = self.shape.out().iter().product();
+        let mut patches = Tensor::zeros(self.a.device(), &[count, self.shape.patch(), positions])?;
+        compute::patches(&self.shape, self.a.matrices(first * pixels, 0, count, pixels), &mut patches);
         Ok(patches)
     }
 }

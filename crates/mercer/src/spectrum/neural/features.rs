@@ -86,13 +86,13 @@ impl Features for NetworkFeatures {
         Network::parse(&self.architecture, self.inputs, self.networks).map_or(0, |network| network.multiply_adds())
     }
 
-    fn save<'a>(&'a self, bundle: &mut Bundle<'a>) -> &'static str {
+    fn save<'a>(&'a self, bundle: &mut Bundle<'a>) -> Result<&'static str> {
         bundle.set("features.architecture", &self.architecture);
         bundle.set("features.networks", self.networks);
         bundle.set("features.layout", self.layout);
         bundle.set("features.standard", &self.standardizer);
-        put_numbers(bundle, "parameters", &self.parameters.trained.to_host().unwrap_or_default());
-        put_numbers(bundle, "constants", &self.parameters.constants.to_host().unwrap_or_default());
-        Self::KIND
+        put_numbers(bundle, "parameters", &self.parameters.trained.to_host()?);
+        put_numbers(bundle, "constants", &self.parameters.constants.to_host()?);
+        Ok(Self::KIND)
     }
 }
