@@ -31,9 +31,9 @@ impl Features for Cosines {
         self.0
     }
 
-    fn save(&self, bundle: &mut Bundle) -> &'static str {
+    fn save(&self, bundle: &mut Bundle) -> Result<&'static str> {
         bundle.set("features.count", self.0);
-        "cosines"
+        Ok("cosines")
     }
 }
 

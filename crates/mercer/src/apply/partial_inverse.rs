@@ -139,11 +139,12 @@ impl PartialInverse {
 }
 
 impl PartialInverse {
-    pub fn pack<'a>(&'a self, bundle: &mut Bundle<'a>) {
+    pub fn pack<'a>(&'a self, bundle: &mut Bundle<'a>) -> Result<()> {
         bundle.set("neighbours", self.neighbours);
         bundle.set("noise_with_rounding", self.noise);
         bundle.put("directions", self.directions.view());
         bundle.put("images", self.images.view());
+        Ok(())
     }
 
     pub fn unpack(bundle: &Bundle, _: Device) -> Result<PartialInverse> {
