@@ -28,12 +28,15 @@ use std::f64::consts::TAU;
 pub(super) const DRAWS: usize = 128;
 /// Rows that one task sums over.
 const ROWS: usize = 64;
-/// Most outputs whose correlations are found; with more of them B is diagonal.
-const CORRELATED: usize = 32;
+/// Rows that each number of B needs: B is a full matrix, diagonal, or a multiple of I, whichever is the first that they are enough for.
+const ROWS_EACH: usize = 20;
 /// The range of the logarithm of an amplitude or of the noise of a number.
 const BOUNDS: (f64, f64) = (-30.0, 30.0);
 /// Where the search ends: the largest component of the gradient, and steps.
 const END: (f64, usize) = (1e-6, 200);
+
+/// For each parameter of L, the entries that have it.
+type Places = Vec<Vec<(usize, usize)>>;
 
 /// A loss and its derivatives.
 type Loss<'a> = Box<dyn Fn(&[f64]) -> (f64, Vec<f64>) + 'a>;
@@ -64,9 +67,8 @@ pub(super) fn fit(outputs: &Outputs, likelihood: &Likelihood) -> Result<(FixedMe
     let scales = &squares.mapv(|square| (square / mean_square).sqrt());
     let (start, loss): (Vec<f64>, Loss<'_>) = match likelihood {
         Likelihood::Classes(labels) => {
-            let rows = Rows { z, scales, labels };
-            let draws = draws(c)?;
-            (vec![0.0; places(c).len()], Box::new(move |at: &[f64]| rows.penalised_loss(at, &draws)))
+            let (rows, draws) = (Rows { z, scales, labels, places: places(c, labels.len()) }, draws(c)?);
+            (vec![0.0; rows.places.len()], Box::new(move |at: &[f64]| rows.penalised_loss(at, &draws)))
         }
         Likelihood::Numbers(y) => (vec![0.0; 2], Box::new(move |at: &[f64]| loss_of_numbers(at, z, scales, y))),
     };
@@ -74,7 +76,7 @@ pub(super) fn fit(outputs: &Outputs, likelihood: &Likelihood) -> Result<(FixedMe
     let found = minimise(start, &bounds, END, |at| Ok(Some(loss(at))), |_, _, _| true)?;
     let found = found.ok_or_else(|| Error::Numerical("the loss has no value for any amplitude".into()))?;
     let (root, noise) = match likelihood {
-        Likelihood::Classes(_) => (lower(&found.x, c), 1.0),
+        Likelihood::Classes(labels) => (lower(&found.x, &places(c, labels.len()), c), 1.0),
         Likelihood::Numbers(_) => (Array2::from_elem((1, 1), (0.5 * found.x[0]).exp()), found.x[1].exp()),
     };
     let amplitude = (root.diag().mapv(f64::ln).mean().unwrap_or(0.0)).exp();
@@ -82,17 +84,21 @@ pub(super) fn fit(outputs: &Outputs, likelihood: &Likelihood) -> Result<(FixedMe
     Ok((FixedMean { root: root / amplitude }, precision, noise))
 }
 
-/// The entry of L that parameter `i` is of, row by row of the lower triangle, or along the diagonal.
-fn places(c: usize) -> Vec<(usize, usize)> {
-    let first = |a: usize| if c <= CORRELATED { 0 } else { a };
-    (0..c).flat_map(|a| (first(a)..=a).map(move |b| (a, b))).collect()
+/// The entries of L that each of its parameters is of, for n rows.
+fn places(c: usize, n: usize) -> Places {
+    let diagonal = || (0..c).map(|a| (a, a));
+    match n / ROWS_EACH {
+        enough if enough >= c * (c + 1) / 2 => (0..c).flat_map(|a| (0..=a).map(move |b| vec![(a, b)])).collect(),
+        enough if enough >= c => diagonal().map(|place| vec![place]).collect(),
+        _ => vec![diagonal().collect()],
+    }
 }
 
 /// L `[C, C]` with the given entries below the diagonal, and on it their exponentials.
-fn lower(at: &[f64], c: usize) -> Array2<f64> {
+fn lower(at: &[f64], places: &Places, c: usize) -> Array2<f64> {
     let mut root = Array2::zeros((c, c));
-    for ((a, b), value) in places(c).into_iter().zip(at) {
-        root[[a, b]] = if a == b { value.exp() } else { *value };
+    for (places, value) in places.iter().zip(at) {
+        places.iter().for_each(|&(a, b)| root[[a, b]] = if a == b { value.exp() } else { *value });
     }
     root
 }
@@ -115,24 +121,28 @@ struct Rows<'a> {
     /// a `[n]`
     scales: &'a Array1<f64>,
     labels: &'a [usize],
+    places: Places,
 }
 
 impl Rows<'_> {
     /// The mean of `−log p(y)` at the parameters of L, plus the logarithm of a standard normal prior on how they differ from those of a
     /// multiple of I, per row; and its derivatives.
     fn penalised_loss(&self, at: &[f64], draws: &Array2<f64>) -> (f64, Vec<f64>) {
-        let (n, c, places) = (self.labels.len() as f64, draws.ncols(), places(draws.ncols()));
-        let root = lower(at, c);
+        let (n, c) = (self.labels.len() as f64, draws.ncols());
+        let root = lower(at, &self.places, c);
         let (loss, of_draws) = self.loss(&draws.dot(&root.t()));
         // u_s = L ε_s: ∂/∂L = Σ_s (∂/∂u_s) ε_sᵀ
         let of_root = of_draws.t().dot(draws);
-        let mean = places.iter().zip(at).filter(|((a, b), _)| a == b).map(|(_, v)| v).sum::<f64>() / c as f64;
-        let away = |(a, b): (usize, usize), value: f64| if a == b { value - mean } else { value };
-        let penalty = places.iter().zip(at).map(|(place, v)| away(*place, *v).powi(2)).sum::<f64>() / (2.0 * n);
-        let slope = |(&(a, b), &value): (&(usize, usize), &f64)| {
-            of_root[[a, b]] * if a == b { root[[a, b]] } else { 1.0 } + away((a, b), value) / n
-        };
-        (loss + penalty, places.iter().zip(at).map(slope).collect())
+        let mean = root.diag().mapv(f64::ln).sum() / c as f64;
+        let (mut penalty, mut gradient) = (0.0, vec![0.0; at.len()]);
+        for ((places, value), gradient) in self.places.iter().zip(at).zip(&mut gradient) {
+            for &(a, b) in places {
+                let (away, factor) = if a == b { (value - mean, root[[a, b]]) } else { (*value, 1.0) };
+                penalty += away * away / (2.0 * n);
+                *gradient += of_root[[a, b]] * factor + away / n;
+            }
+        }
+        (loss + penalty, gradient)
     }
 
     /// The mean of `−log (1/S) Σ_s softmax(z + a u_s)_y`, and its derivatives by the draws u `[S, C]`: with the weight
@@ -295,10 +305,10 @@ mod tests {
         let (z, scales) = (normals(150, 3, 3) * 2.0, normals(150, 1, 4).column(0).mapv(|v| v.abs() + 0.3));
         let mut rng = Rng::new(5);
         let labels: Vec<usize> = (0..150).map(|_| rng.below(3)).collect();
-        let (rows, draws) = (Rows { z: &z, scales: &scales, labels: &labels }, draws(3).unwrap());
+        let draws = draws(3).unwrap();
+        let rows = |n: usize| Rows { z: &z, scales: &scales, labels: &labels, places: places(3, n) };
         let first = z.slice(s![.., ..1]).to_owned();
         let y: Vec<f64> = (0..150).map(|_| rng.normal()).collect();
-        let classes = |at: &[f64]| rows.penalised_loss(at, &draws);
         let numbers = |at: &[f64]| loss_of_numbers(at, &first, &scales, &y);
         let check = |loss: &dyn Fn(&[f64]) -> (f64, Vec<f64>), at: Vec<f64>| {
             let (_, gradient) = loss(&at);
@@ -311,7 +321,11 @@ mod tests {
                 assert!((gradient[j] - (up - down) / 2e-5).abs() < 1e-8, "{j}: {gradient:?}");
             }
         };
-        check(&classes, vec![0.3, -0.4, -1.0, 0.2, 0.7, 0.5]);
+        // B in full, diagonal, and a multiple of I.
+        for (n, at) in [(150, vec![0.3, -0.4, -1.0, 0.2, 0.7, 0.5]), (100, vec![0.3, -1.0, 0.5]), (50, vec![0.4])] {
+            assert_eq!(places(3, n).len(), at.len());
+            check(&|at: &[f64]| rows(n).penalised_loss(at, &draws), at);
+        }
         check(&numbers, vec![-0.5, 0.7]);
     }
 
