@@ -133,10 +133,11 @@ fn train(
     let (x, new) = (tensor(problem.x.view(), device)?, tensor(problem.new.view(), device)?);
     let y = targets(&problem.y, config.size, device)?;
     let mut values = vec![Array2::zeros((0, problem.new.nrows())); looks.len()];
+    // One set of networks for all ensembles: at large widths, making one takes as long as training it.
+    let mut nets = Wide::new(&architecture(width), 1, config.size, device, &mut Rng::new(config.seed))?;
     for e in 0..config.ensembles {
         context.progress.step(&format!("ensembles of width {width}"), e, config.ensembles, "");
-        let mut rng = Rng::new(config.seed).fork(width as u64).fork(e as u64);
-        let mut nets = Wide::new(&architecture(width), 1, config.size, device, &mut rng)?;
+        nets.draw(&mut Rng::new(config.seed).fork(width as u64).fork(e as u64));
         let mut done = 0;
         for (look, all) in looks.iter().zip(&mut values) {
             nets.train(&x, &y, rate, look - done)?;

@@ -176,5 +176,5 @@ fn an_endless_list_ends_with_the_file() {
 /// A page header that promises 262 MiB in a file of 1679 bytes, for which the decoder would ask at once. Found by the fuzz test.
 #[test]
 fn a_page_cannot_promise_what_its_file_cannot_hold() {
-    refused(include_bytes!("../../../fuzz/corpus/parquet/promised-page.parquet"), None, "a page promises 262 MiB");
+    refused(include_bytes!("data_promised_page.parquet"), None, "a page promises 262 MiB");
 }

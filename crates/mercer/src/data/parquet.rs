@@ -208,11 +208,13 @@ impl ChunkReader for Bounded {
     }
 }
 
-/// The size that a page header promises for its content when unpacked: the second field, after the kind of page. Both are
-/// whole numbers (0x15 in Thrift's compact protocol) in groups of seven bits, the sign in the lowest one.
+/// The size that a page header promises for its content when unpacked: the second field, after the kind of page. Each field begins with
+/// a byte of Thrift's compact protocol whose upper half says that it follows the field before; the decoder does not look at the lower
+/// half, the type. Whole numbers are in groups of seven bits, the sign in the lowest one.
 fn unpacked_size(header: &[u8]) -> Option<u64> {
-    let (_, rest) = seven_bit_groups(header.strip_prefix(&[0x15])?)?;
-    let (size, _) = seven_bit_groups(rest.strip_prefix(&[0x15])?)?;
+    let next = |bytes: &[u8]| bytes.first().is_some_and(|byte| byte >> 4 == 1);
+    let (_, rest) = seven_bit_groups(next(header).then(|| &header[1..])?)?;
+    let (size, _) = seven_bit_groups(next(rest).then(|| &rest[1..])?)?;
     Some(size >> 1)
 }
 
