@@ -310,7 +310,7 @@ mod tests {
         let first = z.slice(s![.., ..1]).to_owned();
         let y: Vec<f64> = (0..150).map(|_| rng.normal()).collect();
         let numbers = |at: &[f64]| loss_of_numbers(at, &first, &scales, &y);
-        let check = |loss: &dyn Fn(&[f64]) -> (f64, Vec<f64>), at: Vec<f64>| {
+        let check = |loss: Loss<'_>, at: Vec<f64>| {
             let (_, gradient) = loss(&at);
             for j in 0..at.len() {
                 let [up, down] = [1e-5, -1e-5].map(|step| {
@@ -324,9 +324,9 @@ mod tests {
         // B in full, diagonal, and a multiple of I.
         for (n, at) in [(150, vec![0.3, -0.4, -1.0, 0.2, 0.7, 0.5]), (100, vec![0.3, -1.0, 0.5]), (50, vec![0.4])] {
             assert_eq!(places(3, n).len(), at.len());
-            check(&|at: &[f64]| rows(n).penalised_loss(at, &draws), at);
+            check(Box::new(|at: &[f64]| rows(n).penalised_loss(at, &draws)), at);
         }
-        check(&numbers, vec![-0.5, 0.7]);
+        check(Box::new(numbers), vec![-0.5, 0.7]);
     }
 
     /// Labels that are drawn from the process have its B as the one with the least loss, up to what softmax does not see.
