@@ -156,7 +156,7 @@ experiments! {
         "trained networks, random features and landmarks of equal inference cost: does training pay off?",
     gp_uci "gp-uci":
         "Gaussian processes on nine tables of the UCI repository, on their published splits: error, NLL, coverage",
-    lla_1d "lla-1d" ("15 s"):
+    lla_1d "lla-1d" ("14 s"):
         "linearised Laplace of tiny networks: every approximation, NeuralEF's among them, beside the exact posterior",
     lla_mnist "lla-mnist" ("6 min"):
         "linearised Laplace of a LeNet on MNIST: NLL, calibration, Fashion-MNIST as the other distribution, turned digits",
