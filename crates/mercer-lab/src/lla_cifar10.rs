@@ -33,8 +33,12 @@ config! {
     degrees: Vec<f64> = vec![10.0, 20.0, 30.0, 60.0, 90.0, 180.0]; quick vec![30.0],
     /// Images of each other distribution, at most.
     others: usize = 10_000; quick 100,
-    /// Methods that take more passes than this to predict are left out.
-    passes: f64 = f64::INFINITY; quick 3.0,
+    /// Methods that take more passes than this to predict see the test images and those turned by up to `published_degrees` only.
+    passes: f64 = 3.0,
+    /// The angle that published figures are for.
+    published_degrees: f64 = 30.0,
+    /// Whether methods of more passes than that take part.
+    many_passes: bool = true; quick false,
 }
 
 /// What the network's author subtracted from images in [0, 1], and divided them by.
@@ -79,10 +83,10 @@ struct Measured {
     accuracy: Estimate,
     /// NLL less that of temperature scaling, by paired bootstrap.
     against_temperature: Option<Estimate>,
-    /// For each of the settings' degrees.
-    turned_nll: Vec<f64>,
-    /// How well the entropy of the probabilities separates images of other distributions from the test images.
-    detections: Vec<(String, Detection)>,
+    /// For each of the settings' degrees; none where the method did not see these images.
+    turned_nll: Vec<Option<f64>>,
+    /// For each other distribution, how well the entropy of the probabilities separates its images from the test images.
+    detections: Vec<Option<Detection>>,
     /// Mean seconds of a fit by itself, the pass over the validation images and the search on them included.
     fit_seconds: f64,
     /// Seconds to predict the test images of a fold, in those of the network alone.
@@ -93,21 +97,21 @@ struct Measured {
     cases: Cases,
 }
 
-/// Scores `[n, C]` of a method over all folds.
+/// Scores `[n, C]` of a method over all folds; none for images that it did not see.
 struct Scores {
     test: Array2<f64>,
-    turned: Vec<Array2<f64>>,
-    others: Vec<Array2<f64>>,
+    turned: Vec<Option<Array2<f64>>>,
+    others: Vec<Option<Array2<f64>>>,
     fit_seconds: f64,
     predict_seconds: f64,
 }
 
-/// What one structure says of all images, whatever is found on the folds.
+/// What one structure says of the images, whatever is found on the folds; none for images that its method does not see.
 struct Passed {
     structured: Structured,
     test: Outputs,
-    turned: Vec<Outputs>,
-    others: Vec<Outputs>,
+    turned: Vec<Option<Outputs>>,
+    others: Vec<Option<Outputs>>,
     /// Seconds of the structure, and of the pass over the test images.
     seconds: [f64; 2],
 }
@@ -157,9 +161,16 @@ fn data_folder() -> Option<PathBuf> {
     std::env::var_os("MERCER_DATA").filter(|folder| !folder.is_empty()).map(PathBuf::from)
 }
 
-/// The structure of a method, and the passes over all images.
-fn passed(laplace: &Laplace, images: &Images, context: &FitContext) -> Result<Passed> {
-    let (name, sets) = (laplace.method.name(), 2 + images.turned.len() + images.others.len());
+/// Whether a method predicts in so few passes that it sees every set of images.
+fn takes_few_passes(laplace: &Laplace, images: &Images, config: &Config) -> Result<bool> {
+    Ok(laplace.cost(&images.network, images.train.n())?.predict <= config.passes)
+}
+
+/// The structure of a method, and the passes over the images that it sees.
+fn passed(laplace: &Laplace, images: &Images, config: &Config, context: &FitContext) -> Result<Passed> {
+    let sees_all = takes_few_passes(laplace, images, config)?;
+    let (name, sets) =
+        (laplace.method.name(), if sees_all { 2 + images.turned.len() + images.others.len() } else { 3 });
     let start = Instant::now();
     context.progress.step(name, 0, sets, "the structure");
     let structured = laplace.structured(&images.network, &images.train, context)?;
@@ -173,8 +184,12 @@ fn passed(laplace: &Laplace, images: &Images, context: &FitContext) -> Result<Pa
     let start = Instant::now();
     let test = pass(&images.test.x)?;
     let seconds = [structure, start.elapsed().as_secs_f64()];
-    let turned = images.turned.iter().map(&mut pass).collect::<Result<_>>()?;
-    let others = images.others.iter().map(|(_, x)| pass(x)).collect::<Result<_>>()?;
+    let mut turned = vec![];
+    for (x, degrees) in images.turned.iter().zip(&config.degrees) {
+        let sees = sees_all || *degrees == config.published_degrees;
+        turned.push(sees.then(|| pass(x)).transpose()?);
+    }
+    let others = images.others.iter().map(|(_, x)| sees_all.then(|| pass(x)).transpose()).collect::<Result<_>>()?;
     Ok(Passed { structured, test, turned, others, seconds })
 }
 
@@ -182,10 +197,11 @@ fn passed(laplace: &Laplace, images: &Images, context: &FitContext) -> Result<Pa
 fn scores(laplace: &Laplace, passed: &Passed, images: &Images, config: &Config, seed: u64) -> Result<Scores> {
     let c = images.network.network.outputs();
     let empty = |outputs: &Outputs| Array2::zeros((outputs.n(), c));
+    let all_empty = |sets: &[Option<Outputs>]| sets.iter().map(|set| set.as_ref().map(empty)).collect();
     let mut found = Scores {
         test: empty(&passed.test),
-        turned: passed.turned.iter().map(empty).collect(),
-        others: passed.others.iter().map(empty).collect(),
+        turned: all_empty(&passed.turned),
+        others: all_empty(&passed.others),
         fit_seconds: passed.seconds[0],
         predict_seconds: 0.0,
     };
@@ -211,10 +227,10 @@ fn scores(laplace: &Laplace, passed: &Passed, images: &Images, config: &Config, 
             Ok(())
         };
         fill(&mut found.test, &passed.test, part)?;
-        for (scores, outputs) in found.turned.iter_mut().zip(&passed.turned) {
+        for (scores, outputs) in found.turned.iter_mut().flatten().zip(passed.turned.iter().flatten()) {
             fill(scores, outputs, part)?;
         }
-        for (scores, outputs) in found.others.iter_mut().zip(&passed.others) {
+        for (scores, outputs) in found.others.iter_mut().flatten().zip(passed.others.iter().flatten()) {
             fill(scores, outputs, &(k..outputs.n()).step_by(parts.len()).collect::<Vec<_>>())?;
         }
     }
@@ -237,9 +253,7 @@ fn measured(name: String, found: &Scores, images: &Images, seed: u64) -> Result<
     let cases = Cases::of(found.test.view(), &labels);
     let turned = |scores: &Array2<f64>| Cases::of(scores.view(), &labels).measure(Measure::Nll);
     let inside = entropies(&found.test);
-    let detection = |(scores, (name, _)): (&Array2<f64>, &(String, Array2<f64>))| {
-        (name.clone(), Detection::of(&inside, &entropies(scores), seed))
-    };
+    let detection = |scores: &Array2<f64>| Detection::of(&inside, &entropies(scores), seed);
     let [nll, ece, adaptive_ece, brier, accuracy] = cases.estimates(Measure::ALL, seed);
     Ok(Measured {
         method: name,
@@ -249,8 +263,8 @@ fn measured(name: String, found: &Scores, images: &Images, seed: u64) -> Result<
         brier,
         accuracy,
         against_temperature: None,
-        turned_nll: found.turned.iter().map(turned).collect(),
-        detections: found.others.iter().zip(&images.others).map(detection).collect(),
+        turned_nll: found.turned.iter().map(|scores| scores.as_ref().map(turned)).collect(),
+        detections: found.others.iter().map(|scores| scores.as_ref().map(detection)).collect(),
         fit_seconds: found.fit_seconds,
         relative_time: 1.0,
         predict_seconds: found.predict_seconds,
@@ -263,21 +277,20 @@ fn methods(images: &Images, config: &Config) -> Result<Vec<Laplace>> {
     let mut all = vec![];
     for method in Method::ALL {
         let laplace = Laplace { prior: Prior::Validation, ..Laplace::new(method) };
-        if laplace.cost(&images.network, images.train.n())?.predict <= config.passes {
+        if config.many_passes || takes_few_passes(&laplace, images, config)? {
             all.push(laplace);
         }
     }
     Ok(all)
 }
 
-fn run(config: &Config, context: &FitContext) -> Result<Vec<Measured>> {
-    let images = load(config, context)?;
+fn run(config: &Config, images: &Images, context: &FitContext) -> Result<Vec<Measured>> {
     let mut all = vec![];
-    for laplace in methods(&images, config)? {
-        let (name, passed) = (laplace.method.name(), passed(&laplace, &images, context)?);
+    for laplace in methods(images, config)? {
+        let (name, passed) = (laplace.method.name(), passed(&laplace, images, config, context)?);
         let mut measure = |name: String, laplace: &Laplace| -> Result<()> {
-            let found = scores(laplace, &passed, &images, config, context.seed)?;
-            all.push(measured(name, &found, &images, context.seed)?);
+            let found = scores(laplace, &passed, images, config, context.seed)?;
+            all.push(measured(name, &found, images, context.seed)?);
             Ok(())
         };
         measure(name.to_owned(), &laplace)?;
@@ -319,14 +332,16 @@ fn measures(all: &[Measured]) -> Table {
 }
 
 /// NLL of turned images, and images of other distributions.
-fn shifts(all: &[Measured], config: &Config) -> Table {
+fn shifts(all: &[Measured], images: &Images, config: &Config) -> Table {
     let mut headings = vec!["method".to_owned()];
     headings.extend(config.degrees.iter().map(|degrees| format!("±{degrees}°")));
-    headings.extend(all[0].detections.iter().map(|(name, _)| format!("{name}, AUROC / AUPR")));
+    headings.extend(images.others.iter().map(|(name, _)| format!("{name}, AUROC / AUPR")));
+    let gap = || text::GAP.to_owned();
     let row = |m: &Measured| {
         let mut cells = vec![m.method.clone()];
-        cells.extend(m.turned_nll.iter().map(|nll| format!("{nll:.3}")));
-        cells.extend(m.detections.iter().map(|(_, d)| format!("{:.3} / {:.3}", d.auroc.value, d.aupr.value)));
+        cells.extend(m.turned_nll.iter().map(|nll| nll.map_or_else(gap, |nll| format!("{nll:.3}"))));
+        let detected = |d: &Detection| format!("{:.3} / {:.3}", d.auroc.value, d.aupr.value);
+        cells.extend(m.detections.iter().map(|d| d.as_ref().map_or_else(gap, detected)));
         cells
     };
     let headings: Vec<&str> = headings.iter().map(String::as_str).collect();
@@ -344,10 +359,10 @@ fn published(config: &Config) -> Table {
 }
 
 fn figure(all: &[Measured], config: &Config) -> String {
-    let angles: Vec<f64> = std::iter::once(0.0).chain(config.degrees.iter().copied()).collect();
     let mut plot = Plot::new("Turned images").x("largest angle").y("NLL");
     for m in all.iter().filter(|m| !m.method.contains("tempered")) {
-        let values: Vec<f64> = std::iter::once(m.nll.value).chain(m.turned_nll.iter().copied()).collect();
+        let seen = config.degrees.iter().zip(&m.turned_nll).filter_map(|(degrees, nll)| Some((*degrees, (*nll)?)));
+        let (angles, values): (Vec<f64>, Vec<f64>) = std::iter::once((0.0, m.nll.value)).chain(seen).unzip();
         plot = plot.line(m.method.clone(), &angles, &values).markers();
     }
     plot.svg()
@@ -368,10 +383,13 @@ fn setting(config: &Config) -> String {
         "The checkpoint {} with the scaling of its author. Curvatures are taken at {train} training images. What is searched for \
          (prior precisions, amplitudes, temperatures) has the least loss on {} of {folds} folds of {test} test images and is measured on the other \
          one, for every method alike; the folds together are the test set. Turned images have an angle each, uniform within the bounds, the \
-         nearest pixel, and the mean colour outside, as the published figures have; nothing is searched for on them. Intervals of 95 % are by \
-         bootstrap, differences by paired bootstrap.",
+         nearest pixel, and the mean colour outside, as the published figures have; nothing is searched for on them. Methods that take more \
+         than {} passes to predict see, besides the test images, only those turned by up to {}°. Intervals of 95 % are by bootstrap, differences \
+         by paired bootstrap.",
         name(config),
-        folds - 1
+        folds - 1,
+        config.passes,
+        config.published_degrees
     )
 }
 
@@ -386,9 +404,10 @@ pub fn reproduce(options: &Options, context: &FitContext<'_>) -> Result<Shown> {
         "this experiment needs a checkpoint of a network for CIFAR-10, such as resnet20.safetensors; name its file"
     );
     fail_if!(config.test < 2 * config.folds, "{} test images are too few for {} folds", config.test, config.folds);
-    let all = run(&config, context)?;
+    let images = load(&config, context)?;
+    let all = run(&config, &images, context)?;
     let (figure, verdict) = (figure(&all, &config), verdict(&all));
-    let tables = [measures(&all), shifts(&all, &config), published(&config)];
+    let tables = [measures(&all), shifts(&all, &images, &config), published(&config)];
     let texts: Vec<String> = tables.iter().map(Table::text).collect();
     let text = format!("{}\n\n{}\n{}\n", setting(&config), texts.join("\n"), sentence(&verdict));
     let [measures, shifts, published] = tables;
