@@ -147,7 +147,8 @@ pub fn chosen(all: &[&Judged], method: &str, rows: usize) -> (usize, String) {
     let best = (0..losses.len()).fold(0, |best, i| if losses[i] < losses[best] { i } else { best });
     let others = (0..losses.len()).filter(|i| *i != best).map(|i| format!("{} {:.4}", all[i].name(), losses[i]));
     let why = format!(
-        "{} has the lowest NLL on {}: {:.4} ({})",
+        "{} has the lowest NLL on {}: {:.4} ({}); temperatures and amplitudes were found on the same rows, which favours methods that have more \
+         of them",
         all[best].name(),
         text::count(rows, "validation row"),
         losses[best],

@@ -164,7 +164,7 @@ experiments! {
         "the uncertainty of a network trained on CIFAR-10: all Laplace posteriors, tuned on folds of the test images",
     mlp_gp "mlp-gp" ("37 s"):
         "the Gaussian process of a network in the plane: its first functions by NeuralEF and exactly",
-    sgd_trajectory "sgd-trajectory":
+    sgd_trajectory "sgd-trajectory" ("5 min"):
         "the kernel of the snapshots of a training run: its eigenfunctions beside SWA, SWAG and ensembles",
     cnn_gp "cnn-gp" ("6 min"):
         "the Gaussian process of a convolutional network on MNIST: digits classified by its first ten functions",

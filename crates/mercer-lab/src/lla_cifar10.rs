@@ -31,8 +31,8 @@ config! {
     folds: usize = 5; quick 2,
     /// Images are turned by up to so many degrees.
     degrees: Vec<f64> = vec![10.0, 20.0, 30.0, 60.0, 90.0, 180.0]; quick vec![30.0],
-    /// Images of each other distribution, at most.
-    others: usize = 10_000; quick 100,
+    /// Test images that are turned by any other angle than the published one, and images of each other distribution, at most.
+    others: usize = 2000; quick 100,
     /// Methods that take more passes than this to predict see the test images and those turned by up to `published_degrees` only.
     passes: f64 = 3.0,
     /// The angle that published figures are for.
@@ -66,7 +66,7 @@ struct Images {
     network: Arc<Classifier>,
     train: Labelled,
     test: Labelled,
-    /// For each of the settings' degrees, the turned test images.
+    /// For each of the settings' degrees, turned test images, the first ones.
     turned: Vec<Array2<f64>>,
     /// Images of other distributions, with their names.
     others: Vec<(String, Array2<f64>)>,
@@ -129,7 +129,9 @@ fn load(config: &Config, context: &FitContext) -> Result<Images> {
     let image = test.image.ok_or_else(|| Error::input("the rows of CIFAR-10 are no images"))?;
     // What is outside an image is zero after its author's scaling.
     let turn = |degrees: &f64| {
-        rotated(test.x.view(), image, &angles(test.n(), *degrees, context.seed), &network.standardizer.mean)
+        let n = if *degrees == config.published_degrees { test.n() } else { config.others.min(test.n()) };
+        let angles = &angles(test.n(), *degrees, context.seed)[..n];
+        rotated(test.x.slice(s![..n, ..]), image, angles, &network.standardizer.mean)
     };
     let turned = config.degrees.iter().map(turn).collect();
     let others = others(config)?;
@@ -228,7 +230,8 @@ fn scores(laplace: &Laplace, passed: &Passed, images: &Images, config: &Config, 
         };
         fill(&mut found.test, &passed.test, part)?;
         for (scores, outputs) in found.turned.iter_mut().flatten().zip(passed.turned.iter().flatten()) {
-            fill(scores, outputs, part)?;
+            let rows: Vec<usize> = part.iter().copied().filter(|row| *row < outputs.n()).collect();
+            fill(scores, outputs, &rows)?;
         }
         for (scores, outputs) in found.others.iter_mut().flatten().zip(passed.others.iter().flatten()) {
             fill(scores, outputs, &(k..outputs.n()).step_by(parts.len()).collect::<Vec<_>>())?;
@@ -251,7 +254,7 @@ fn entropies(scores: &Array2<f64>) -> Vec<f64> {
 fn measured(name: String, found: &Scores, images: &Images, seed: u64) -> Result<Measured> {
     let labels = images.test.labels_for(&images.network.classes)?;
     let cases = Cases::of(found.test.view(), &labels);
-    let turned = |scores: &Array2<f64>| Cases::of(scores.view(), &labels).measure(Measure::Nll);
+    let turned = |scores: &Array2<f64>| Cases::of(scores.view(), &labels[..scores.nrows()]).measure(Measure::Nll);
     let inside = entropies(&found.test);
     let detection = |scores: &Array2<f64>| Detection::of(&inside, &entropies(scores), seed);
     let [nll, ece, adaptive_ece, brier, accuracy] = cases.estimates(Measure::ALL, seed);
@@ -272,23 +275,32 @@ fn measured(name: String, found: &Scores, images: &Images, seed: u64) -> Result<
     })
 }
 
-/// The methods that are compared, each by itself and, where it has a posterior, with a temperature.
+/// The methods that are compared, those of few multiply-adds to predict first.
 fn methods(images: &Images, config: &Config) -> Result<Vec<Laplace>> {
     let mut all = vec![];
     for method in Method::ALL {
         let laplace = Laplace { prior: Prior::Validation, ..Laplace::new(method) };
-        if config.many_passes || takes_few_passes(&laplace, images, config)? {
-            all.push(laplace);
+        let cost = laplace.cost(&images.network, images.train.n())?.predict;
+        if config.many_passes || cost <= config.passes {
+            all.push((cost, laplace));
         }
     }
-    Ok(all)
+    all.sort_by(|(a, _), (b, _)| a.total_cmp(b));
+    Ok(all.into_iter().map(|(_, laplace)| laplace).collect())
 }
 
-fn run(config: &Config, images: &Images, context: &FitContext) -> Result<Vec<Measured>> {
-    let mut all = vec![];
+/// Measures each method by itself and, where it has a posterior, with a temperature. Also returns the names of those that an interrupt left out.
+fn run(config: &Config, images: &Images, context: &FitContext) -> Result<(Vec<Measured>, Vec<&'static str>)> {
+    let (mut all, mut left_out, mut keeps) = (vec![], vec![], None);
     for laplace in methods(images, config)? {
-        let (name, passed) = (laplace.method.name(), passed(&laplace, images, config, context)?);
+        let name = laplace.method.name();
+        if context.interrupted() {
+            left_out.push(name);
+            continue;
+        }
+        let passed = passed(&laplace, images, config, context)?;
         let mut measure = |name: String, laplace: &Laplace| -> Result<()> {
+            context.progress.step(&name, 0, 1, "precisions and temperatures on the folds");
             let found = scores(laplace, &passed, images, config, context.seed)?;
             all.push(measured(name, &found, images, context.seed)?);
             Ok(())
@@ -296,6 +308,9 @@ fn run(config: &Config, images: &Images, context: &FitContext) -> Result<Vec<Mea
         measure(name.to_owned(), &laplace)?;
         if laplace.method.has_posterior() {
             measure(format!("{name}, tempered"), &Laplace { tempered: true, ..laplace })?;
+        }
+        if all.iter().any(|m| m.method == "temperature") && all.iter().any(|m| m.method == "map") {
+            keeps.get_or_insert_with(|| context.keeps_best());
         }
     }
     let place = |name: &str| all.iter().position(|m: &Measured| m.method == name).expect("baselines come first");
@@ -306,7 +321,7 @@ fn run(config: &Config, images: &Images, context: &FitContext) -> Result<Vec<Mea
             measured.against_temperature = Some(measured.cases.difference(&temperature, Measure::Nll, context.seed));
         }
     }
-    Ok(all)
+    Ok((all, left_out))
 }
 
 fn range(Estimate { value, interval: [low, high] }: Estimate, digits: usize) -> String {
@@ -368,12 +383,17 @@ fn figure(all: &[Measured], config: &Config) -> String {
     plot.svg()
 }
 
-fn verdict(all: &[Measured]) -> String {
+fn verdict(all: &[Measured], left_out: &[&str]) -> String {
     let best = all.iter().min_by(|a, b| a.nll.value.total_cmp(&b.nll.value)).expect("there are methods");
     let against = best
         .against_temperature
         .map_or_else(String::new, |gap| format!("; against temperature scaling that is {}", signed(gap)));
-    format!("{} has the lowest NLL, {}, with ECE {:.4}{against}", best.method, range(best.nll, 4), best.ece.value)
+    let missing = match left_out {
+        [] => String::new(),
+        names => format!("; ended early, not measured: {}", names.join(", ")),
+    };
+    let (nll, ece) = (range(best.nll, 4), best.ece.value);
+    format!("{} has the lowest NLL, {nll}, with ECE {ece:.4}{against}{missing}", best.method)
 }
 
 fn setting(config: &Config) -> String {
@@ -405,8 +425,8 @@ pub fn reproduce(options: &Options, context: &FitContext<'_>) -> Result<Shown> {
     );
     fail_if!(config.test < 2 * config.folds, "{} test images are too few for {} folds", config.test, config.folds);
     let images = load(&config, context)?;
-    let all = run(&config, &images, context)?;
-    let (figure, verdict) = (figure(&all, &config), verdict(&all));
+    let (all, left_out) = run(&config, &images, context)?;
+    let (figure, verdict) = (figure(&all, &config), verdict(&all, &left_out));
     let tables = [measures(&all), shifts(&all, &images, &config), published(&config)];
     let texts: Vec<String> = tables.iter().map(Table::text).collect();
     let text = format!("{}\n\n{}\n{}\n", setting(&config), texts.join("\n"), sentence(&verdict));

@@ -2,14 +2,15 @@
 
 use super::Structure;
 use super::passes::{Cotangents, Hidden, Passes, host, matrix};
-use crate::compute::{self, Store, Tensor, gemm};
+use crate::compute::{self, Device, Store, Tensor, gemm};
 use crate::linalg::matmul;
 use crate::model::Bundle;
 use crate::net::ntk::{Convolved, Jacobian};
 use crate::{Result, fail_if};
 use ndarray::{Array1, Array2, Array3, ArrayView2, Axis, s};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// One layer: `H = (Q_A ⊗ Q_B) diag(h) (Q_A ⊗ Q_B)ᵀ` over its weights `[in, out]`, `Q_B diag(h_b) Q_Bᵀ` over its biases.
 pub(super) struct Block {
@@ -44,11 +45,41 @@ pub(super) struct Sums<'a> {
     pub shifts: &'a [f64],
     pub full: bool,
     pub sums: Vec<Array3<f64>>,
+    /// What blocks keep on the device for all rows, by their first parameter; no more than [`KEPT`] bytes.
+    kept: BTreeMap<usize, Arc<Kept>>,
+    bytes: usize,
 }
+
+/// What a block that is written out multiplies derivatives with, in single precision.
+struct Kept {
+    /// `Q_A` and `Q_B`.
+    rotation: Option<[Tensor; 2]>,
+    /// `1/(h_p + s)` `[shifts, p]`; nothing where covariances are wanted in full.
+    inverse: Option<Tensor>,
+}
+
+/// Bytes of all that blocks keep on the device: 512 MiB.
+const KEPT: usize = 1 << 29;
 
 impl<'a> Sums<'a> {
     pub fn new(n: usize, c: usize, shifts: &'a [f64], full: bool) -> Sums<'a> {
-        Sums { shifts, full, sums: vec![Array3::zeros((n, c, if full { c } else { 1 })); shifts.len()] }
+        let sums = vec![Array3::zeros((n, c, if full { c } else { 1 })); shifts.len()];
+        Sums { shifts, full, sums, kept: BTreeMap::new(), bytes: 0 }
+    }
+
+    /// What a block multiplies derivatives with on a device: made once, unless there is too much of it.
+    fn kept(&mut self, block: &Block, device: Device) -> Result<Arc<Kept>> {
+        if let Some(kept) = self.kept.get(&block.start) {
+            return Ok(kept.clone());
+        }
+        let kept = Arc::new(block.on_device(device, if self.full { &[] } else { self.shifts })?);
+        let tensors = kept.rotation.iter().flatten().chain(&kept.inverse);
+        let bytes = 4 * tensors.map(|tensor| tensor.shape().iter().product::<usize>()).sum::<usize>();
+        if self.bytes + bytes <= KEPT {
+            self.bytes += bytes;
+            self.kept.insert(block.start, kept.clone());
+        }
+        Ok(kept)
     }
 
     /// `Σ_cc'(n) += Σ_j δ_cnj δ_c'nj w_nj` for derivatives `δ` `[C, b, m]` at the rows from `first` on, with the weights `w(shift, n, j)`
@@ -116,28 +147,50 @@ impl Block {
         }
     }
 
+    /// `1/(h_p + s)` `[p]`: of the weights `[out, in]`, then of the biases.
+    fn inverse(&self, shift: f64) -> impl Iterator<Item = f64> {
+        self.weights.t().into_iter().chain(&self.biases).map(move |h| 1.0 / (h + shift))
+    }
+
+    /// Its rotation, and `1/(h_p + s)` for some shifts, on a device.
+    fn on_device(&self, device: Device, shifts: &[f64]) -> Result<Kept> {
+        let single = |shape: &[usize], values: &mut dyn Iterator<Item = f64>| {
+            Tensor::from_host(device, shape, &values.map(|v| v as f32).collect::<Vec<_>>())
+        };
+        let matrix = |q: &Array2<f64>| single(&[q.nrows(), q.ncols()], &mut q.iter().copied());
+        let rotation = match &self.rotation {
+            Some([qa, qb]) => Some([matrix(qa)?, matrix(qb)?]),
+            None => None,
+        };
+        let shape = [shifts.len(), self.parameters()];
+        let inverse = match shifts {
+            [] => None,
+            shifts => Some(single(&shape, &mut shifts.iter().flat_map(|shift| self.inverse(*shift)))?),
+        };
+        Ok(Kept { rotation, inverse })
+    }
+
     /// The same for derivatives written out, `rows` `[C, b, p]`: by the weights `[out, in]`, then by the biases.
     fn add_rows(&self, first: usize, mut rows: Tensor, sums: &mut Sums) -> Result<()> {
-        self.rotate(&mut rows)?;
-        let inverse =
-            |shift: f64| self.weights.t().iter().chain(&self.biases).map(|h| 1.0 / (h + shift)).collect::<Vec<_>>();
+        let kept = sums.kept(self, rows.device())?;
+        if let Some(rotation) = &kept.rotation {
+            self.rotate(&mut rows, rotation)?;
+        }
         let &[c, b, p] = rows.shape() else { unreachable!("[C, b, p]") };
-        if sums.full {
+        let Some(inverse) = &kept.inverse else {
             let weights = |shift: f64| {
-                let inverse = Array1::from(inverse(shift));
+                let inverse: Array1<f64> = self.inverse(shift).collect();
                 inverse.broadcast((b, p)).expect("alike at all points").to_owned()
             };
             sums.add(first, &host(&rows)?, weights);
             return Ok(());
-        }
+        };
         // Variances alone: Σ_p r_p²/(h_p + s) for all shifts by one product.
         let copy = rows.clone();
         compute::multiply(&mut rows, &copy);
-        let weights: Vec<f32> = sums.shifts.iter().flat_map(|shift| inverse(*shift)).map(|w| w as f32).collect();
         let count = sums.shifts.len();
-        let weights = Tensor::from_host(rows.device(), &[count, p], &weights)?;
         let mut products = Tensor::zeros(rows.device(), &[c * b, count])?;
-        gemm(1.0, rows.matrices(0, 0, c * b, p), weights.stack().t(), Store::Replace, products.stack_mut());
+        gemm(1.0, rows.matrices(0, 0, c * b, p), inverse.stack().t(), Store::Replace, products.stack_mut());
         for (i, value) in products.to_host()?.into_iter().enumerate() {
             let (row, shift) = (i / count, i % count);
             sums.sums[shift][[first + row % b, row / b, 0]] += f64::from(value);
@@ -146,14 +199,9 @@ impl Block {
     }
 
     /// Derivatives `[C, b, p]` in the basis where H is diagonal: `Q_Bᵀ G Q_A` for those by the weights, G `[out, in]`.
-    fn rotate(&self, rows: &mut Tensor) -> Result<()> {
-        let Some(rotation) = &self.rotation else { return Ok(()) };
+    fn rotate(&self, rows: &mut Tensor, [qa, qb]: &[Tensor; 2]) -> Result<()> {
         let (device, &[c, b, p]) = (rows.device(), rows.shape()) else { unreachable!("[C, b, p]") };
         let (inputs, outputs) = self.weights.dim();
-        let matrix = |q: &Array2<f64>| {
-            Tensor::from_host(device, &[q.nrows(), q.ncols()], &q.iter().map(|v| *v as f32).collect::<Vec<_>>())
-        };
-        let [qa, qb] = [matrix(&rotation[0])?, matrix(&rotation[1])?];
         let mut half = Tensor::zeros(device, &[c * b, outputs, inputs])?;
         gemm(1.0, rows.matrices(0, p, outputs, inputs), qa.stack(), Store::Replace, half.stack_mut());
         let turned = rows.matrices_mut(0, p, c * b, outputs, inputs);
