@@ -228,7 +228,12 @@ pub(super) fn distinct(names: Vec<String>) -> Vec<String> {
 /// What is wrong with the first NaN or infinity of `x` `[n, d]`, if there is one.
 pub(super) fn non_finite(x: Rows) -> Option<String> {
     let (i, j, v) = x.non_finite()?;
-    Some(format!("{} is {v}; drop the row or fill the value", cell(i, j)))
+    Some(unfit(i, j, v))
+}
+
+/// What is wrong with a cell that is `v`, NaN or infinite.
+pub(super) fn unfit(row: usize, column: usize, v: f64) -> String {
+    format!("{} is {v}; drop the row or fill the value", cell(row, column))
 }
 
 /// A cell of a table, counted from 1: `row 3, column 5 (counted from 1)`.
