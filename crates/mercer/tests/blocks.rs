@@ -8,7 +8,8 @@ use common::*;
 use files::Scratch;
 use mercer::apply::{Alpha, ClassWeights, FeatureMap, FeatureRidge, Fit, FittedFeatureRidge, Predict};
 use mercer::data::{
-    BlockDataset, BlockOptions, Dataset, Matrix, Missing, ReadOptions, Scaling, Schema, Table, TableBlocks, Target, Task,
+    BlockDataset, BlockOptions, Dataset, Matrix, Missing, ReadOptions, Scaling, Schema, Table, TableBlocks, Target,
+    Task,
 };
 use mercer::spectrum::{BlockProblem, Fourier, Landmarks, Nystrom, Sampling};
 use mercer::{Result, Silent};
@@ -101,7 +102,8 @@ fn fits_are_those_in_memory() {
             for alpha in [Alpha::LeaveOneOut, Alpha::Fixed(0.3)] {
                 let ridge = FeatureRidge { alpha, ..FeatureRidge::new(map.clone()) };
                 let context = FitContext::default();
-                let (a, b) = (ridge.fit_blocks(&data, &context), ridge.fit(x.view(), train.y.as_ref().unwrap(), &context));
+                let (a, b) =
+                    (ridge.fit_blocks(&data, &context), ridge.fit(x.view(), train.y.as_ref().unwrap(), &context));
                 // Rounding of the columns' scaling grows with the condition of the equations.
                 let tolerance = if scaling == Scaling::None { tolerance } else { 1e-8 };
                 same_fit(&a.unwrap(), &b.unwrap(), &x, tolerance);
@@ -116,11 +118,9 @@ fn blocks_keep_the_type_of_the_file() {
     let scratch = Scratch::new();
     let bytes = Array2::from_shape_fn((5000, 2), |(i, j)| ((i + 3 * j) % 251) as u8);
     let whole = bytes.mapv(i64::from);
-    for (written, kept) in [
-        (files::written(&points(5000)), "F32"),
-        (files::written(&bytes), "U8"),
-        (files::written(&whole), "F64"),
-    ] {
+    for (written, kept) in
+        [(files::written(&points(5000)), "F32"), (files::written(&bytes), "U8"), (files::written(&whole), "F64")]
+    {
         let file = scratch.file("x.npy", written);
         let file = file.to_str().unwrap();
         let options = BlockOptions { scaling: Some(Scaling::None), ..BlockOptions::default() };
@@ -216,12 +216,24 @@ fn unfit_arrays_are_named() {
     let none = ReadOptions::default();
     let mut x = points(9000);
     let fortran = x.t().as_standard_layout().into_owned();
-    refused(&scratch, &files::written(&fortran.t().to_owned()), &none, None, &["x.npy", "Fortran order", "ascontiguousarray"]);
+    refused(
+        &scratch,
+        &files::written(&fortran.t().to_owned()),
+        &none,
+        None,
+        &["x.npy", "Fortran order", "ascontiguousarray"],
+    );
     refused(&scratch, &files::gzip(files::written(&x)), &none, None, &["gzipped", "unpack"]);
     let whole = files::written(&x);
     refused(&scratch, &whole[..whole.len() - 2], &none, None, &["truncated"]);
     refused(&scratch, &whole, &with_target("9"), None, &["no column 9"]);
-    refused(&scratch, &whole, &ReadOptions { rows: Some(9000..9001), ..none.clone() }, None, &["9000 rows", "no row 9001"]);
+    refused(
+        &scratch,
+        &whole,
+        &ReadOptions { rows: Some(9000..9001), ..none.clone() },
+        None,
+        &["9000 rows", "no row 9001"],
+    );
     refused(&scratch, &whole, &with_target("4"), Some(Task::Classification), &["row 1 ", "not a whole number"]);
     let short = scratch.file("y.npy", files::written(&Array1::<f64>::zeros(8999)));
     refused(&scratch, &whole, &with_target(short.to_str().unwrap()), None, &["y.npy", "[8999]", "9000 rows"]);
@@ -418,7 +430,8 @@ mod parquet_files {
         let fill = |g: &mut Group| column::<ByteArrayType>(g, &words, None);
         let many = files::tables::file("REQUIRED BYTE_ARRAY w (UTF8);", parquet::basic::Compression::SNAPPY, &[&fill]);
         let many = scratch.file("many.parquet", many);
-        let message = in_blocks(many.to_str().unwrap(), &ReadOptions::default(), &BlockOptions::default()).err().unwrap();
+        let message =
+            in_blocks(many.to_str().unwrap(), &ReadOptions::default(), &BlockOptions::default()).err().unwrap();
         assert!(message.to_string().contains("more than 1000 different words"), "{message}");
     }
 }

@@ -1,14 +1,15 @@
 //! Ridge regression on the features of rows that are not in memory: one pass over them.
 
+use super::check_points;
 use super::feature_map::{FeatureFunctions, FeatureMap};
 use super::feature_ridge::{FeatureRidge, FittedFeatureRidge};
 use super::probabilities::left_out_sharpness;
 use super::ridge_head::{BLOCK, BlockHead, MOST_LEFT_OUT, Part, Solved, left_out_rows};
 use super::targets::Encoding;
 use super::traits::finite;
-use super::check_points;
 use crate::data::{BlockDataset, Dataset, TableBlocks, Target};
 use crate::kernel::Expression;
+use crate::operator::Budget;
 use crate::spectrum::{Landmarks, Origin};
 use crate::{Error, FitContext, Result, fail_if};
 use ndarray::Array1;
@@ -25,15 +26,16 @@ impl FeatureRidge {
     /// Bytes that [`Self::fit_blocks`] takes on `p` features of the rows of a file with `d` features each, with `landmarks` (0 where
     /// there are none).
     ///
-    /// The most of what a pass takes (a block, its features and two sums `[p, p]`), what the decomposition takes (six matrices
-    /// `[p, p]`), and what the left-out rows take (their features, rotated and squared), beside the rows that stay in memory.
+    /// First a pass takes a block, its features and two sums `[p, p]`. Then the decomposition takes six matrices `[p, p]`, and the
+    /// left-out rows their features, rotated and squared, beside what the allocator keeps of the pass. Some rows stay in memory.
     pub fn memory_in_blocks(blocks: &TableBlocks, (d, p): (usize, usize), landmarks: usize) -> u64 {
         let n = blocks.n() as u64;
         let kept = n.min(MOST_LEFT_OUT as u64 + 1000 + (landmarks > 0) as u64 * 8192.max(4 * landmarks as u64));
         let (b, l, d, p) = (n.min(BLOCK as u64), n.min(MOST_LEFT_OUT as u64), d as u64, p as u64);
-        let pass = (b * (d + p)).saturating_add(2 * p * p);
-        let most = pass.max(6 * p * p).max(p * p + l * (2 * p + 2 * d));
-        blocks.block_memory().saturating_add(8 * (2 * kept * d + d * p).saturating_add(most))
+        let pass = 8 * (b * (d + p)).saturating_add(2 * p * p);
+        let after = 8 * (6 * p * p).max(p * p + l * (2 * p + 2 * d));
+        let most = pass.max(Budget::kept_by_allocator(8 * b * p).saturating_add(after));
+        blocks.block_memory().saturating_add(8 * (2 * kept * d + d * p)).saturating_add(most)
     }
 
     /// Fits the rows of a data set that is not in memory, in one pass over it. α is that of leave-one-out, or given. An interrupt leaves

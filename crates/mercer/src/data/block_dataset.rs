@@ -169,7 +169,8 @@ impl BlockDataset {
         if held.get(start).is_none_or(|&row| row >= first + block.n()) {
             return block;
         }
-        let fitted: Vec<usize> = (0..block.n()).filter(|i| held[start..].binary_search(&(first + i)).is_err()).collect();
+        let fitted: Vec<usize> =
+            (0..block.n()).filter(|i| held[start..].binary_search(&(first + i)).is_err()).collect();
         block.select(&fitted)
     }
 

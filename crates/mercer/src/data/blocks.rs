@@ -79,7 +79,8 @@ impl TableBlocks {
         let content = Content::open(path, &name, &Request { in_blocks: true, ..Request::new(&options, like) })?;
         let n = content.rows();
         if let Some(target) = target.as_ref().filter(|target| target.d() != 1 || target.n() != n) {
-            let what = format!("has the shape {:?}, but there are {n} rows: one number per row is needed", target.dims());
+            let what =
+                format!("has the shape {:?}, but there are {n} rows: one number per row is needed", target.dims());
             return Err(Error::file(&target.path, what));
         }
         let rows = asked.unwrap_or(0..n);
@@ -194,11 +195,7 @@ impl TableBlocks {
     /// assert_eq!(largest, 1.0);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn encoded(
-        &self,
-        schema: &Schema,
-        each: &mut dyn FnMut(Dataset, Vec<String>) -> Result<bool>,
-    ) -> Result<()> {
+    pub fn encoded(&self, schema: &Schema, each: &mut dyn FnMut(Dataset, Vec<String>) -> Result<bool>) -> Result<()> {
         self.pass(Some(schema), &mut |table| {
             let (data, notes) = schema.encode(table)?;
             each(data, notes)

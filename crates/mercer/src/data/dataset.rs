@@ -178,10 +178,18 @@ impl Target {
 /// or fewer than 50 rows are all there is.
 #[doc(hidden)]
 pub fn held_out_rows(n: usize, fraction: f64, seed: u64) -> Result<Option<[Vec<usize>; 2]>> {
-    const MOST: f64 = 2000.0;
-    const FEW: usize = 50;
     let holds_out = fraction != 0.0 && n >= FEW;
     holds_out.then(|| split_rows(n, fraction.min(MOST / n as f64), seed)).transpose()
+}
+
+/// Rows that certify a spectrum at most, and rows of which none are held out.
+const MOST: f64 = 2000.0;
+const FEW: usize = 50;
+
+/// How many rows [`held_out_rows`] holds out.
+#[doc(hidden)]
+pub fn held_out_count(n: usize, fraction: f64) -> usize {
+    if n < FEW { 0 } else { (fraction.min(MOST / n as f64) * n as f64).round() as usize }
 }
 
 /// The rows that stay and the rows that are held out, a random `fraction` of `n`, both in ascending order.

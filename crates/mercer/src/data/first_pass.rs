@@ -89,7 +89,18 @@ impl<'a> FirstPass<'a> {
         let (outline, columns, target) = (None, vec![], None);
         let (rows, trained, unlabelled, sample, held) = (0, 0, 0, Kept::default(), Kept::default());
         FirstPass {
-            blocks, missing, held_out, wanted, outline, columns, target, rows, trained, unlabelled, sample, held,
+            blocks,
+            missing,
+            held_out,
+            wanted,
+            outline,
+            columns,
+            target,
+            rows,
+            trained,
+            unlabelled,
+            sample,
+            held,
         }
     }
 
@@ -405,7 +416,11 @@ impl SeenTarget {
                 // The words of the in-memory reader, and of the row in the file.
                 let refused = Target::Values(vec![value]).as_classes().err();
                 let what = refused.map_or_else(
-                    || format!("holds more than {MOST_NUMBERS} different whole numbers in its target: too many for classes"),
+                    || {
+                        format!(
+                            "holds more than {MOST_NUMBERS} different whole numbers in its target: too many for classes"
+                        )
+                    },
                     |e| e.to_string().replace("row 1 ", &format!("row {} ", row + 1)),
                 );
                 return Err(outline.fail(what));

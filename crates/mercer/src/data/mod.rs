@@ -59,7 +59,7 @@ pub(crate) use blocks::BLOCK;
 pub use blocks::TableBlocks;
 pub use dataset::{Dataset, Target};
 #[doc(hidden)]
-pub use dataset::{held_out_rows, split_rows};
+pub use dataset::{held_out_count, held_out_rows, split_rows};
 pub use embedded::digits;
 pub use mapped::MappedArray;
 pub(crate) use matrix::CowRows;

@@ -151,13 +151,7 @@ impl Reader {
     }
 
     /// The table of `rows` rows from the row `first` on, and which of them have a target, where that is asked.
-    fn table(
-        &self,
-        values: Vec<Values>,
-        first: usize,
-        rows: usize,
-        request: &Request,
-    ) -> (Table, Option<Vec<bool>>) {
+    fn table(&self, values: Vec<Values>, first: usize, rows: usize, request: &Request) -> (Table, Option<Vec<bool>>) {
         let Reader { columns, roles, units, .. } = self;
         let target = roles.iter().position(|role| *role == Role::Target);
         let names = distinct_but(columns, target);

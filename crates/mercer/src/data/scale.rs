@@ -127,8 +127,7 @@ pub(super) struct Moments {
 
 impl Moments {
     /// Of no numbers.
-    pub const NONE: Moments =
-        Moments { count: 0, min: f64::INFINITY, max: f64::NEG_INFINITY, mean: 0.0, squares: 0.0 };
+    pub const NONE: Moments = Moments { count: 0, min: f64::INFINITY, max: f64::NEG_INFINITY, mean: 0.0, squares: 0.0 };
 
     /// Of these numbers `[n]`.
     pub fn of(values: ArrayView1<f64>) -> Moments {

@@ -5,8 +5,8 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::cells::Cells;
-use super::first_pass::no_numbers;
 use super::dataset::{Dataset, Target, cell, distinct, find_column, find_target, split_rows};
+use super::first_pass::no_numbers;
 use super::matrix::Matrix;
 use super::scale::Scaling;
 use super::schema::Schema;
