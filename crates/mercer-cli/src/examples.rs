@@ -3,7 +3,7 @@
 use crate::commands::predict::Predictions;
 use crate::commands::predict_blocks::Rows;
 use crate::context::Context;
-use crate::input::{Reader, SampleSource, TaskChoice, announce, encoded, no_target, scaling};
+use crate::input::{Reader, SampleSource, TaskChoice, announce_fit, encoded, no_target, scaling};
 use crate::learning::{Learning, PASSES};
 use crate::output::Output;
 use crate::score::Score;
@@ -105,7 +105,7 @@ impl Examples {
         const MOST: f64 = 20_000.0;
         let silent = context.fit(&Silent);
         let (landmarks, bytes) = learning.size_in_blocks(kernel, &blocks, self.reader.features_of(&blocks), &silent)?;
-        let expected = announce(&self.data, &blocks, PASSES, bytes, context)?;
+        let expected = announce_fit(&self.data, &blocks, PASSES, bytes, context)?;
         let n = blocks.n() as f64;
         let held_out = (self.holdout.min(MOST / n) * n).round() as usize;
         if self.holdout * n > MOST + 0.5 {

@@ -2,7 +2,7 @@
 
 mod blocks;
 
-pub use blocks::{announce, needs_out, say_ignored};
+pub use blocks::{announce, announce_fit, model_memory, needs_out, say_ignored};
 
 use crate::context::Context;
 use crate::methods::choice;

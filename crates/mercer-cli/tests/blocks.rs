@@ -109,7 +109,7 @@ fn regressions_and_predictions_are_those_in_memory() {
     let mut lines = table.lines();
     assert_eq!(lines.next(), Some("prediction"));
     close(&lines.map(|line| line.parse().unwrap()).collect::<Vec<f64>>(), &in_memory, 1e-12);
-    refuses(&folder, &format!("predict m.mercer xy.npy {SMALL}"), &["200,000 rows", "--out"]);
+    refuses(&folder, &format!("predict m.mercer xy.npy {SMALL}"), &["200 000 rows", "--out"]);
 }
 
 #[test]
@@ -166,7 +166,6 @@ fn unfit_files_are_refused_in_one_sentence() {
     let line = |rest: &str| format!("regress {rest} --method linear --kernel linear {SMALL}");
     refuses(&folder, &line("xy.npy"), &["`xy` has no target", "--target"]);
     refuses(&folder, &line("xy.npy --target 31"), &["no column 31"]);
-    refuses(&folder, &line("xy.npy --target 30 --cv 5"), &["memory budget"]);
     folder.said(&line("xy.npy --target 30 --model m.mercer"));
     // A file of one column less, one with a number that is none, and one that lies column by column.
     let narrow = Array2::<f32>::zeros((280_000, 28));

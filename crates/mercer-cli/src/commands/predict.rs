@@ -3,7 +3,7 @@
 use super::predict_blocks::Rows;
 use crate::context::Context;
 use crate::function_files::FunctionFiles;
-use crate::input::{SampleSource, Source, announce, needs_out};
+use crate::input::{SampleSource, Source, announce, model_memory, needs_out};
 use crate::output::{Output, quoted};
 use crate::score::{Score, score};
 use crate::text;
@@ -17,9 +17,6 @@ use ndarray::{Array1, Array2, Axis, concatenate};
 use serde_json::json;
 use std::path::PathBuf;
 use std::time::Instant;
-
-/// Bytes that predictions of a block of rows take, roughly: no method has more than a few thousand numbers for each of 4096 rows.
-const BLOCK_MEMORY: u64 = 100 << 20;
 
 /// Predict numbers or classes for new rows by a fitted model, and score them where the target is known
 #[derive(Args)]
@@ -119,7 +116,7 @@ impl Predict {
             Content::Network(network) => of_network(network, data),
             Content::Fitted(Fitted::Transform(_)) | Content::Spectrum(_) => Err(self.no_predictions()),
         };
-        announce(rows.name, rows.blocks, (1, ""), BLOCK_MEMORY, context)?;
+        announce(rows.name, rows.blocks, (1, ""), model_memory(&self.model, rows.blocks), context);
         let known = rows.predict(&predict, Some(&out), true, context)?;
         let seconds = start.elapsed().as_secs_f64();
         let (path, written) = (out.path().display(), text::count(n, "prediction"));

@@ -3,7 +3,7 @@
 use super::fit::by_output;
 use super::predict_blocks::at_rows;
 use crate::context::Context;
-use crate::input::{SampleSource, Source, announce, say_ignored};
+use crate::input::{SampleSource, Source, announce, model_memory, say_ignored};
 use crate::output::{Output, numbered};
 use crate::text;
 use clap::Args;
@@ -110,7 +110,7 @@ impl Transform {
             Content::Fitted(Fitted::Transform(fitted)) => fitted.transform(data.x.to_f64().view()),
             _ => unreachable!("refused above"),
         };
-        announce(name, blocks, (1, ""), (TableBlocks::BLOCK * k * 8) as u64, context)?;
+        announce(name, blocks, (1, ""), model_memory(&self.model, blocks), context);
         say_ignored(name, blocks.ignored(), context);
         let (bar, mut done) = (context.bar(), 0);
         out.rows([n, k], &numbered(letter, k), |put| {

@@ -7,6 +7,7 @@ use mercer::data::{BlockDataset, BlockOptions, ReadOptions, Scaling, Schema, Tab
 use mercer::error::human_bytes;
 use mercer::{Error, Result};
 use std::fs;
+use std::path::Path;
 
 /// The file, where it can be read in blocks and is too large for memory. One that cannot be opened is an error where it is too large,
 /// and else for the usual reader to judge.
@@ -68,14 +69,14 @@ impl Reader {
 }
 
 /// Says that a file is read in blocks: how often, and the most memory that is expected, `needed` bytes beside what the program has now.
-/// An error where that is too much. Returns the expected memory.
+/// Returns the expected memory.
 pub fn announce(
     source: &str,
     blocks: &TableBlocks,
     (passes, why): (usize, &str),
     needed: u64,
     context: &Context,
-) -> Result<u64> {
+) -> u64 {
     let expected = needed.saturating_add(resident_memory());
     let [whole, budget, memory] = [blocks.memory(), context.budget.bytes(), expected].map(human_bytes);
     let times = if passes == 1 { "once".into() } else { format!("{passes} times ({why})") };
@@ -84,8 +85,29 @@ pub fn announce(
          peak memory of {memory}",
         grouped(blocks.n())
     ));
+    expected
+}
+
+/// As [`announce`], for a fit: an error where it needs too much.
+pub fn announce_fit(
+    source: &str,
+    blocks: &TableBlocks,
+    passes: (usize, &str),
+    needed: u64,
+    context: &Context,
+) -> Result<u64> {
+    let expected = announce(source, blocks, passes, needed, context);
     context.budget.require("the fit in blocks of rows".to_string(), expected, "use fewer features")?;
     Ok(expected)
+}
+
+/// Bytes that a model takes at a block of rows, as far as its file tells: no more features than a row of it has numbers, and no more than
+/// the tiles of kernel values take.
+pub fn model_memory(model: &Path, blocks: &TableBlocks) -> u64 {
+    const MOST: u64 = 100 << 20;
+    let numbers = fs::metadata(model).map_or(0, |file| file.len()) / 8;
+    let features = 2 * numbers / blocks.columns().max(1) as u64;
+    (8 * TableBlocks::BLOCK as u64).saturating_mul(features).min(MOST)
 }
 
 /// Names the columns of a file that a model does not need.
