@@ -77,7 +77,9 @@ pub fn announce(
     needed: u64,
     context: &Context,
 ) -> u64 {
-    let expected = needed.saturating_add(resident_memory());
+    /// What the program reads of itself on the way.
+    const CODE: u64 = 5 << 19;
+    let expected = needed.saturating_add(resident_memory() + CODE);
     let [whole, budget, memory] = [blocks.memory(), context.budget.bytes(), expected].map(human_bytes);
     let times = if passes == 1 { "once".into() } else { format!("{passes} times ({why})") };
     context.note(format_args!(

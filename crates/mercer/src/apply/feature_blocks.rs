@@ -27,7 +27,8 @@ impl FeatureRidge {
     /// there are none).
     ///
     /// First a pass takes a block, its features and two sums `[p, p]`. Then the decomposition takes six matrices `[p, p]`, and the
-    /// left-out rows their features, rotated and squared, beside what the allocator keeps of the pass. Some rows stay in memory.
+    /// left-out rows their features, rotated and squared, beside what the allocator keeps of the pass. Some rows stay in memory, and the
+    /// choice of landmarks among them takes their points twice and four matrices of the landmarks.
     pub fn memory_in_blocks(blocks: &TableBlocks, (d, p): (usize, usize), landmarks: usize) -> u64 {
         let n = blocks.n() as u64;
         let kept = n.min(MOST_LEFT_OUT as u64 + 1000 + (landmarks > 0) as u64 * 8192.max(4 * landmarks as u64));
@@ -35,7 +36,9 @@ impl FeatureRidge {
         let pass = 8 * (b * (d + p)).saturating_add(2 * p * p);
         let after = 8 * (6 * p * p).max(p * p + l * (2 * p + 2 * d));
         let most = pass.max(Budget::kept_by_allocator(8 * b * p).saturating_add(after));
-        blocks.block_memory().saturating_add(8 * (2 * kept * d + d * p)).saturating_add(most)
+        let choice = if landmarks > 0 { 8 * (2 * kept * d + 4 * p * p) } else { 0 };
+        let rows = 8 * (2 * kept * d + d * p);
+        blocks.block_memory().saturating_add(rows).saturating_add(choice).saturating_add(most)
     }
 
     /// Fits the rows of a data set that is not in memory, in one pass over it. α is that of leave-one-out, or given. An interrupt leaves

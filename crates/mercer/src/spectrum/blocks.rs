@@ -50,13 +50,13 @@ impl BlockProblem<'_> {
     /// Bytes that a fit of `k` pairs on `p` features takes, of the rows of a file with `d` features each.
     ///
     /// First a pass takes a block, its features and two sums `[p, p]`. Then the decomposition takes five matrices `[p, p]`, and the
-    /// certificate kernel values of 2000 points, beside what the allocator keeps of the pass. Some rows stay in memory.
+    /// certificate features of 2000 points, beside what the allocator keeps of the pass. Some rows stay in memory.
     pub fn memory(blocks: &TableBlocks, (d, p): (usize, usize), k: usize, precision: Precision) -> u64 {
         let n = blocks.n() as u64;
         let (kept, h) = (n.min(8192.max(4 * p as u64) + 1000), n.min(2000));
         let (b, d, p, k) = (n.min(BLOCK as u64), d as u64, p as u64, k as u64);
         let pass = (8 * b * d).saturating_add(precision.bytes() * (b * p + p * p)).saturating_add(8 * p * p);
-        let after = (5 * 8 * p * p).max(8 * (h * h + b * (p + k)));
+        let after = (5 * 8 * p * p).max(8 * h * (p + 4 * k));
         let most = pass.max(Budget::kept_by_allocator(precision.bytes() * b * p).saturating_add(after));
         blocks.block_memory().saturating_add(8 * (2 * kept * d + d * p)).saturating_add(most)
     }
