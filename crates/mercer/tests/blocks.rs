@@ -324,7 +324,7 @@ mod parquet_files {
             let all = first..first + rows;
             let is_there = |rare: usize| all.clone().map(|i| i16::from(i % rare != 5)).collect::<Vec<_>>();
             let there = |rare: usize| all.clone().filter(move |i| i % rare != 5);
-            let colour = |i: usize| if i > 9000 && i % 3 == 0 { "mauve" } else { ["red", "blue"][i % 7 % 2] };
+            let colour = |i: usize| if i > 9000 && i.is_multiple_of(3) { "mauve" } else { ["red", "blue"][i % 7 % 2] };
             let colours: Vec<ByteArray> = there(40).map(|i| colour(i).into()).collect();
             column::<ByteArrayType>(g, &colours, Some(&is_there(40)));
             let sold: Vec<ByteArray> = all.clone().map(|i| ["no", "yes"][i % 2].into()).collect();

@@ -51,6 +51,12 @@ impl FeatureRidge {
             "eigenfunctions need all rows in memory; use random features or the Nyström method"
         );
         let landmarks = if let FeatureMap::Nystrom { landmarks, .. } = self.map { landmarks } else { 0 };
+        let p = self.map.dim(d);
+        context.budget.require(
+            format!("regression on {p} features of rows in blocks"),
+            FeatureRidge::memory_in_blocks(data.blocks(), (d, p), landmarks),
+            "use fewer features",
+        )?;
         let (drawn_of, seed) = (data.drawn_of(), context.seed);
         let (_, some) = match landmarks {
             0 => data.rows(&data.sample().0[..1.min(data.sample().0.len())]),

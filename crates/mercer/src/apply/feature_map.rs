@@ -92,6 +92,8 @@ impl FeatureMap {
 
     /// The map for the points `x` `[n, d]`.
     pub(super) fn prepare(&self, x: ArrayView2<f64>, context: &FitContext) -> Result<Map> {
+        let p = self.dim(x.ncols());
+        context.budget.require(format!("regression on {p} features"), memory(p), "use fewer features")?;
         self.prepare_around(x, Rows::from(x).mean().unwrap_or_default().view(), context)
     }
 
@@ -102,8 +104,7 @@ impl FeatureMap {
         mean: ArrayView1<f64>,
         context: &FitContext,
     ) -> Result<Map> {
-        let ((n, d), p) = (x.dim(), self.dim(x.ncols()));
-        context.budget.require(format!("regression on {p} features"), memory(p), "use fewer features")?;
+        let (n, d) = x.dim();
         match self {
             FeatureMap::Linear { scale } => {
                 fail_if!(

@@ -119,6 +119,11 @@ impl BlockDataset {
         self.learnt.held_out.as_ref()
     }
 
+    /// The file.
+    pub(crate) fn blocks(&self) -> &TableBlocks {
+        &self.blocks
+    }
+
     /// Rows to fit of each class; none where the target is numbers.
     pub(crate) fn class_counts(&self) -> &[u64] {
         &self.learnt.class_counts

@@ -63,7 +63,7 @@ impl BlockProblem<'_> {
 
     /// Refuses more features than fit into memory.
     pub(super) fn require(&self, p: usize) -> Result<()> {
-        let bytes = super::covariance::memory(p, self.context.precision.bytes());
+        let bytes = BlockProblem::memory(self.data.blocks(), (self.data.d(), p), self.k, self.context.precision);
         self.context.budget.require(format!("{p} features of points in blocks"), bytes, "use fewer features")
     }
 
