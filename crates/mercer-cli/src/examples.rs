@@ -1,13 +1,18 @@
 //! What a command that learns to predict reads and writes: examples, rows to score on, rows to predict, a model.
 
+use crate::commands::predict::Predictions;
+use crate::commands::predict_blocks::Rows;
 use crate::context::Context;
-use crate::input::{Reader, SampleSource, TaskChoice, encoded, scaling};
+use crate::input::{Reader, SampleSource, TaskChoice, announce_fit, encoded, no_target, scaling};
+use crate::learning::{Learning, PASSES};
 use crate::output::Output;
+use crate::score::Score;
 use crate::text;
 use clap::Args;
-use mercer::apply::SavedPredict;
-use mercer::data::{Dataset, Scaling, Schema};
-use mercer::{Error, Result, fail_if};
+use mercer::apply::{FeatureRidge, SavedPredict};
+use mercer::data::{BlockDataset, Dataset, Scaling, Schema, TableBlocks};
+use mercer::kernel::Expression;
+use mercer::{Error, Result, Silent, fail_if};
 use std::path::PathBuf;
 
 #[derive(Args)]
@@ -81,6 +86,63 @@ impl Examples {
         let encoded = |table| encoded(&schema, table, context);
         let (train, held_out) = (encoded(train)?, held_out.map(encoded).transpose()?);
         Ok(Parts { schema: Some(schema), train, held_out, new })
+    }
+
+    /// The rows, where they do not fit into memory and are read in blocks.
+    pub fn large(&self, context: &Context) -> Result<Option<TableBlocks>> {
+        self.reader.large(&self.data, context)
+    }
+
+    /// Rows in blocks, after a first pass over them; says what is to come. Returns the expected memory too.
+    pub fn read_blocks(
+        &self,
+        blocks: TableBlocks,
+        kernel: &Expression,
+        learning: &Learning,
+        context: &Context,
+    ) -> Result<(BlockDataset, u64)> {
+        /// Rows that are held out at most: their score is known to about one percent.
+        const MOST: f64 = 20_000.0;
+        let silent = context.fit(&Silent);
+        let (landmarks, bytes) = learning.size_in_blocks(kernel, &blocks, self.reader.features_of(&blocks), &silent)?;
+        let expected = announce_fit(&self.data, &blocks, PASSES, bytes, context)?;
+        let n = blocks.n() as f64;
+        let held_out = (self.holdout.min(MOST / n) * n).round() as usize;
+        if self.holdout * n > MOST + 0.5 {
+            context.note(format_args!("{} are held out, as many as fit into memory", text::count(held_out, "row")));
+        }
+        let keep = |n: usize| FeatureRidge::rows_in_memory(n, landmarks, context.seed);
+        let data = self.reader.first_pass(blocks, (self.scale, self.task.task(), held_out), &keep, context)?;
+        if data.schema().target.is_none() {
+            return Err(no_target(&data.sample().1.name));
+        }
+        Ok((data, expected))
+    }
+
+    /// Predicts the rows of the second file, where there is one, and writes the predictions; the score where it has the target.
+    pub fn predict_blocks(
+        &self,
+        model: &dyn SavedPredict,
+        schema: &Schema,
+        out: Option<&Output>,
+        context: &Context,
+    ) -> Result<Option<Score>> {
+        let Some(file) = &self.predict else { return Ok(None) };
+        let Some(blocks) = self.reader.large_like(file, schema, context)? else {
+            let data = self.reader.open_like(file, schema, context)?;
+            let predictions = Predictions::of(model, &data)?;
+            if let Some(out) = out {
+                out.predictions(&predictions.values)?.into_iter().for_each(|note| context.note(note));
+                Outputs::wrote(out, data.n(), context);
+            }
+            return Ok(predictions.score(&data));
+        };
+        let rows = Rows { blocks: &blocks, schema, name: file };
+        let score = rows.predict(&|data| Predictions::of(model, data), out, false, context)?;
+        if let Some(out) = out {
+            Outputs::wrote(out, blocks.n(), context);
+        }
+        Ok(score)
     }
 
     /// The rows as the values of functions sampled at them, `[n, S]`, with the target of the data.

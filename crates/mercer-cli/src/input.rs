@@ -1,5 +1,9 @@
 //! Reading of data: the options of the reader, what tables were taken for, and tables that must be like others.
 
+mod blocks;
+
+pub use blocks::{announce, announce_fit, model_memory, needs_out, say_ignored};
+
 use crate::context::Context;
 use crate::methods::choice;
 use crate::text::count;
@@ -72,19 +76,21 @@ pub struct TaskChoice {
 }
 
 impl TaskChoice {
-    /// The data with the target that is to be learnt; says what whole numbers were taken for.
-    pub fn table(&self, reader: &Reader, source: &str, context: &Context) -> Result<Table> {
-        let task = match (self.classify, self.regress) {
+    /// What was asked for.
+    pub fn task(&self) -> Option<Task> {
+        match (self.classify, self.regress) {
             (true, _) => Some(Task::Classification),
             (_, true) => Some(Task::Regression),
             _ => None,
-        };
+        }
+    }
+
+    /// The data with the target that is to be learnt; says what whole numbers were taken for.
+    pub fn table(&self, reader: &Reader, source: &str, context: &Context) -> Result<Table> {
+        let task = self.task();
         let table = reader.table(source, task, context)?;
         let Some(target) = &table.target else {
-            return Err(Error::input(format!(
-                "`{}` has no target to learn; name the column by --target (by position, -1 is the last)",
-                table.name
-            )));
+            return Err(no_target(&table.name));
         };
         let whole = |names: &[String]| names.iter().all(|name| name.parse::<i64>().is_ok());
         let note = match &target.values {
@@ -99,6 +105,11 @@ impl TaskChoice {
         }
         Ok(table)
     }
+}
+
+/// The error that a table has no target.
+pub fn no_target(name: &str) -> Error {
+    Error::input(format!("`{name}` has no target to learn; name the column by --target (by position, -1 is the last)"))
 }
 
 /// `1000` is the rows `0..1000`, `201-1000` the rows `200..1000`.
@@ -139,14 +150,17 @@ impl Source {
 }
 
 impl Reader {
-    /// Reads a file or a named set, its target as numbers or classes by `task`, or by what it holds.
-    pub fn table(&self, source: &str, task: Option<Task>, context: &Context) -> Result<Table> {
-        let options = ReadOptions {
+    fn table_options(&self, context: &Context) -> ReadOptions {
+        ReadOptions {
             categories: self.categories.clone(),
             skip_unlabelled: self.missing == Missing::Impute,
             ..self.source.options(context)
-        };
-        let table = Table::open(source, &options)?;
+        }
+    }
+
+    /// Reads a file or a named set, its target as numbers or classes by `task`, or by what it holds.
+    pub fn table(&self, source: &str, task: Option<Task>, context: &Context) -> Result<Table> {
+        let table = Table::open(source, &self.table_options(context))?;
         if table.unlabelled > 0 {
             context.warn(format_args!("{} without a target left out", count(table.unlabelled, "row")));
         }
@@ -160,10 +174,16 @@ impl Reader {
     pub fn schema(&self, table: &Table, scaling: Option<Scaling>, context: &Context) -> Result<Schema> {
         let scaling = scaling.unwrap_or_else(|| table.default_scaling());
         let schema = Schema::fit(table, self.missing, scaling)?;
-        if table.is_tabular() {
-            let scale = if scaling == Scaling::None { "" } else { "--scale, " };
+        self.say_columns(&schema, table.is_tabular(), context);
+        Ok(schema)
+    }
+
+    /// Says what the columns were taken for.
+    fn say_columns(&self, schema: &Schema, tabular: bool, context: &Context) {
+        if tabular {
+            let scale = if schema.scaling == Scaling::None { "" } else { "--scale, " };
             let changed_by = format!("{scale}--columns, --drop, --categories");
-            context.note(format_args!("columns: {}; to change: {changed_by}", described(&schema)));
+            context.note(format_args!("columns: {}; to change: {changed_by}", described(schema)));
         }
         let words = schema.columns.iter().any(|column| matches!(column.kind, Kind::Category(_)));
         if words && !schema.named {
@@ -171,7 +191,6 @@ impl Reader {
                 .note("the table has no header that is known as one; --header yes takes its first row for the names");
         }
         schema.warnings().into_iter().for_each(|warning| context.warn(warning));
-        Ok(schema)
     }
 
     /// The features of a file or a named set, and how they are made.
@@ -201,16 +220,7 @@ pub fn encoded(schema: &Schema, table: Table, context: &Context) -> Result<Datas
     let (n, d) = (table.n() as u64, schema.d() as u64);
     let advice = "use fewer rows, or leave out categories of many levels";
     context.budget.require(format!("a table of {n} rows and {d} features"), (8 * n).saturating_mul(d), advice)?;
-    if !table.ignored.is_empty() {
-        let (columns, more) = (table.ignored.len(), if table.ignored.len() > SHOWN { ", …" } else { "" });
-        let names = table.ignored.iter().take(SHOWN).map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
-        context.note(format_args!(
-            "{}: {} ignored, for the model was fitted without {}: {names}{more}",
-            table.name,
-            count(columns, "column"),
-            if columns == 1 { "it" } else { "them" }
-        ));
-    }
+    say_ignored(&table.name, &table.ignored, context);
     let (data, notes) = schema.encode(table)?;
     notes.into_iter().for_each(|note| context.warn(note));
     Ok(data)

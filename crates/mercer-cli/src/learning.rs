@@ -1,5 +1,9 @@
 //! How `mercer regress` learns: the options of methods, the choice among them, and the fitted model.
 
+mod blocks;
+
+pub use blocks::PASSES;
+
 use crate::learnt::{Learnt, Model};
 use crate::methods::number;
 use crate::precomputed;
@@ -276,18 +280,27 @@ impl Learning {
             }
             Way::Ridge => self.ridge(kernel, x, y, fit),
             Way::Spectrum => self.spectral(kernel, x, y, fit),
-            Way::Linear => match FeatureMap::of_kernel(&kernel, x.dim(), rank, fit) {
-                map @ FeatureMap::Linear { .. } => self.on_features(map, x, y, fit),
-                _ => Err(Error::input(format!("--method linear is for the kernel linear, not for {kernel}"))),
-            },
-            Way::Nystrom => match FeatureMap::of_kernel(&kernel, x.dim(), rank, fit) {
-                map @ FeatureMap::Nystrom { .. } => self.on_features(map, x, y, fit),
-                _ => Err(Error::input("a linear kernel needs no landmarks; use --method linear")),
-            },
-            Way::RandomFeatures => {
-                let features = rank.unwrap_or(RANDOM_FEATURES).next_multiple_of(2);
-                self.on_features(FeatureMap::Random { kernel, features, sampling: Default::default() }, x, y, fit)
+            Way::Linear | Way::Nystrom | Way::RandomFeatures => {
+                self.on_features(self.feature_map(kernel, x.dim(), fit)?, x, y, fit)
             }
+        }
+    }
+
+    /// The features of n points of d columns for a method on features; those that suit the kernel where none was asked for.
+    fn feature_map(&self, kernel: Kernel, dim: (usize, usize), fit: &FitContext<'_>) -> Result<FeatureMap> {
+        let rank = self.rank.map(|rank| rank as usize);
+        if self.method == Way::RandomFeatures {
+            let features = rank.unwrap_or(RANDOM_FEATURES).next_multiple_of(2);
+            return Ok(FeatureMap::Random { kernel, features, sampling: Default::default() });
+        }
+        match (self.method, FeatureMap::of_kernel(&kernel, dim, rank, fit)) {
+            (Way::Linear, map) if !matches!(map, FeatureMap::Linear { .. }) => {
+                Err(Error::input(format!("--method linear is for the kernel linear, not for {kernel}")))
+            }
+            (Way::Nystrom, FeatureMap::Linear { .. }) => {
+                Err(Error::input("a linear kernel needs no landmarks; use --method linear"))
+            }
+            (_, map) => Ok(map),
         }
     }
 
@@ -418,6 +431,7 @@ impl Learning {
             rank: None,
             search: None,
             metrics: None,
+            blocks: None,
             model: Model::Average(Box::new(average)),
         })
     }

@@ -4,6 +4,7 @@ use mercer::Result;
 use mercer::apply::{FittedNadarayaWatson, FoundKernel, MetricForm, SavedPredict, Tried, TriedMetric};
 use mercer::spectrum::Origin;
 use ndarray::{Array2, ArrayView2};
+use serde::Serialize;
 
 /// A fitted model, and how it was chosen.
 pub struct Learnt {
@@ -25,6 +26,17 @@ pub struct Learnt {
     pub search: Option<FoundKernel>,
     /// The metrics that a recursive feature machine tried, and how often its own was replaced.
     pub metrics: Option<(Vec<TriedMetric>, MetricForm, usize)>,
+    /// How often the file was read, where that was in blocks, the bytes of memory that were expected, and the rows that the score on
+    /// training rows is measured on.
+    pub blocks: Option<InBlocks>,
+}
+
+/// A fit to rows in blocks.
+#[derive(Serialize)]
+pub struct InBlocks {
+    pub passes: usize,
+    pub expected_memory: u64,
+    pub train_rows: usize,
 }
 
 /// A fitted estimator; averages also tell which points no example reaches.
@@ -67,6 +79,7 @@ impl Learnt {
             rank: None,
             search: None,
             metrics: None,
+            blocks: None,
         }
     }
 }

@@ -156,10 +156,31 @@ pub fn check(entry: &Entry, options: &Options) -> Result<()> {
     Ok(())
 }
 
+/// Features, and landmarks among them, of a method that finds the k pairs of n points in blocks; none where it needs all points in memory.
+pub fn size_in_blocks(entry: &Entry, options: &Options, n: usize, k: usize) -> Option<(usize, usize)> {
+    match entry.name {
+        "rff" if !options.ritz => Some((options.features.unwrap_or(Fourier::usual(k).features), 0)),
+        "nystrom" => {
+            let landmarks = options.landmarks.unwrap_or(Nystrom::usual(n, k).landmarks);
+            Some((landmarks, landmarks))
+        }
+        _ => None,
+    }
+}
+
+/// Another name of a method: that of random features in `mercer regress`.
+const ALIAS: (&str, &str) = ("rff", "random-features");
+
 /// Reads the name of a method.
 pub fn by_name() -> impl TypedValueParser<Value = &'static Entry> {
-    PossibleValuesParser::new(methods().iter().map(|m| PossibleValue::new(m.name).help(m.help)))
-        .map(|name| methods().iter().find(|m| m.name == name).expect("one of the possible values"))
+    let value = |m: &'static Entry| {
+        let value = PossibleValue::new(m.name).help(m.help);
+        if m.name == ALIAS.0 { value.alias(ALIAS.1) } else { value }
+    };
+    PossibleValuesParser::new(methods().iter().map(value)).map(|name| {
+        let name = if name == ALIAS.1 { ALIAS.0 } else { &*name };
+        methods().iter().find(|m| m.name == name).expect("one of the possible values")
+    })
 }
 
 /// Reads a precision.

@@ -66,21 +66,33 @@ impl Output {
         if self.is("csv") { self.csv(values, columns) } else { write_npy(&self.0, values) }
     }
 
-    /// Writes a matrix `[n, m]` row by row, as `rows` passes them to its argument, so that it is never in memory.
+    /// Writes a matrix `[n, m]` row by row, as `rows` passes them to its argument, so that it is never in memory; in a `.csv` under the
+    /// given names of its columns, where there are any.
     pub fn rows<T: Element + Display>(
         &self,
         [n, m]: [usize; 2],
+        columns: &[String],
         rows: impl FnOnce(&mut dyn FnMut(&[T]) -> Result<()>) -> Result<()>,
     ) -> Result<()> {
         if !self.is("csv") {
             return write_npy_rows(&self.0, &[n, m], rows);
         }
         try_write_atomically(&self.0, |w| {
+            if !columns.is_empty() {
+                writeln!(w, "{}", columns.join(",")).map_err(|e| Error::io(&self.0, e))?;
+            }
             rows(&mut |some| {
                 let rows = ArrayView2::from_shape((some.len() / m, m), some).expect("whole rows");
                 check_finite(&self.0, rows)?;
                 csv_rows(w, rows).map_err(|e| Error::io(&self.0, e))
             })
+        })
+    }
+
+    /// Writes text piece by piece, as `pieces` passes them to its argument.
+    pub fn pieces(&self, pieces: impl FnOnce(&mut dyn FnMut(&str) -> Result<()>) -> Result<()>) -> Result<()> {
+        try_write_atomically(&self.0, |w| {
+            pieces(&mut |piece| w.write_all(piece.as_bytes()).map_err(|e| Error::io(&self.0, e)))
         })
     }
 
@@ -96,11 +108,9 @@ impl Output {
                 self.text(&format!("prediction\n{rows}"))
             }
             Target::Classes { labels, names } => {
-                let numbers: Option<Vec<i64>> = names.iter().map(|name| name.parse().ok()).collect();
-                let written: Vec<i64> = labels.iter().map(|&l| numbers.as_ref().map_or(l as i64, |n| n[l])).collect();
-                write_npy(&self.0, aview1(&written))?;
-                let listed = names.iter().enumerate().map(|(i, name)| format!("{i} = {name}")).collect::<Vec<_>>();
-                return Ok(numbers.is_none().then(|| format!("classes are written as numbers: {}", listed.join(", "))));
+                let (numbers, note) = class_numbers(names);
+                write_npy(&self.0, aview1(&labels.iter().map(|&l| numbers[l]).collect::<Vec<i64>>()))?;
+                return Ok(note);
             }
         }?;
         Ok(None)
@@ -115,6 +125,15 @@ impl Output {
             csv_rows(w, values)
         })
     }
+}
+
+/// The number that stands for each class in an `.npy`: its name where all are whole numbers, else its position, and a note says so.
+pub fn class_numbers(names: &[String]) -> (Vec<i64>, Option<String>) {
+    if let Some(numbers) = names.iter().map(|name| name.parse().ok()).collect::<Option<Vec<i64>>>() {
+        return (numbers, None);
+    }
+    let listed = names.iter().enumerate().map(|(i, name)| format!("{i} = {name}")).collect::<Vec<_>>();
+    ((0..names.len() as i64).collect(), Some(format!("classes are written as numbers: {}", listed.join(", "))))
 }
 
 fn csv_rows<T: Display>(w: &mut dyn Write, values: ArrayView2<T>) -> io::Result<()> {

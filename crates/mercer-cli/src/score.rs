@@ -41,6 +41,53 @@ pub fn score(truth: &Target, predicted: &Target, probabilities: Option<ArrayView
     }
 }
 
+/// The score of rows that come a few at a time.
+#[derive(Default)]
+pub struct RunningScore {
+    /// Whether some rows have no target, or one of another kind.
+    unknown: bool,
+    report: Option<ClassReport>,
+    /// Rows, the mean of their targets, `Σ (y − mean)²` and `Σ (y − f)²`.
+    numbers: Option<[f64; 4]>,
+}
+
+impl RunningScore {
+    /// Adds rows with their true targets, as [`score`] takes them.
+    pub fn add(&mut self, truth: Option<&Target>, predicted: &Target, probabilities: Option<ArrayView2<f64>>) {
+        let Some(truth) = truth.filter(|truth| truth.len() == predicted.len()) else { return self.unknown = true };
+        match (truth, predicted) {
+            (Target::Values(truth), Target::Values(predicted)) => {
+                let n = truth.len() as f64;
+                let mean = truth.iter().sum::<f64>() / n;
+                let spread = truth.iter().map(|y| (y - mean).powi(2)).sum::<f64>();
+                let error = truth.iter().zip(predicted).map(|(y, f)| (y - f).powi(2)).sum::<f64>();
+                let [rows, before, spread_before, error_before] = self.numbers.unwrap_or_default();
+                let (all, δ) = (rows + n, mean - before);
+                let spread = spread_before + spread + δ * δ * rows * n / all;
+                self.numbers = Some([all, before + δ * n / all, spread, error_before + error]);
+            }
+            (truth, Target::Classes { .. }) => match ClassReport::new(truth, predicted, probabilities) {
+                Ok(report) => self.report = Some(self.report.take().map_or(report.clone(), |all| all.merged(&report))),
+                Err(_) => self.unknown = true,
+            },
+            _ => self.unknown = true,
+        }
+    }
+
+    /// The score of all rows, where all have a target.
+    pub fn finish(self) -> Option<Score> {
+        match (self.report, self.numbers) {
+            _ if self.unknown => None,
+            (Some(report), _) => Some(Score::Classification(report)),
+            (None, Some([n, _, spread, error])) => {
+                let r2 = (spread > 0.0).then(|| 1.0 - error / spread);
+                Some(Score::Regression { rmse: (error / n).sqrt(), r2 })
+            }
+            (None, None) => None,
+        }
+    }
+}
+
 impl Score {
     /// The numbers, each under its heading.
     pub fn cells(&self) -> Vec<(&'static str, String)> {
@@ -134,6 +181,28 @@ mod tests {
         assert_eq!(accuracy(found), 2.0 / 3.0);
         assert_eq!(accuracy(score_of(values(&[7.0]), classes(&[0], &["7"]))), 1.0);
         assert_eq!(score(&classes(&[0], &["a"]), &values(&[0.0]), None), None);
+    }
+
+    /// The score of parts is that of all rows.
+    #[test]
+    fn parts_add_up() {
+        let truth: Vec<f64> = (0..50).map(|i| 3.0 + f64::from(i * i % 11)).collect();
+        let guess: Vec<f64> = truth.iter().enumerate().map(|(i, y)| y + (i as f64).sin()).collect();
+        let mut running = RunningScore::default();
+        for (a, b) in [(0, 7), (7, 8), (8, 50)] {
+            running.add(Some(&Target::Values(truth[a..b].to_vec())), &Target::Values(guess[a..b].to_vec()), None);
+        }
+        let whole = score(&Target::Values(truth), &Target::Values(guess), None).unwrap();
+        let (Some(Score::Regression { rmse, r2 }), Score::Regression { rmse: want, r2: share }) =
+            (running.finish(), whole)
+        else {
+            panic!("numbers")
+        };
+        assert!((rmse - want).abs() < 1e-14 && (r2.unwrap() - share.unwrap()).abs() < 1e-14);
+        let mut running = RunningScore::default();
+        running.add(Some(&classes(&[0, 1], &["a", "b"])), &classes(&[0, 0], &["a", "b"]), None);
+        running.add(None, &classes(&[0, 0], &["a", "b"]), None);
+        assert_eq!(running.finish(), None);
     }
 
     #[test]

@@ -1,6 +1,10 @@
 //! The random generator of the library. A seed gives the same numbers on every machine; the state is four words.
 
 use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+
+/// Up to one of so many, a sample is drawn without a list of all.
+const FEW: usize = 16;
 
 /// xoshiro256++ (Blackman and Vigna), seeded through splitmix64.
 ///
@@ -77,8 +81,11 @@ impl Rng {
         }
     }
 
-    /// `k` different indices of `0..n` in random order; all of them, shuffled, if `k >= n`.
+    /// `k` different indices of `0..n` in random order; all of them, shuffled, if `k >= n`. A few of many take memory for the few.
     pub fn sample(&mut self, n: usize, k: usize) -> Vec<usize> {
+        if k < n / FEW {
+            return self.sample_few(n, k);
+        }
         let (mut all, k): (Vec<usize>, usize) = ((0..n).collect(), k.min(n));
         for i in 0..k {
             let j = i + self.below(n - i);
@@ -86,6 +93,18 @@ impl Rng {
         }
         all.truncate(k);
         all
+    }
+
+    /// The same numbers as [`Self::sample`], with a map of the places that were swapped in the place of the whole list.
+    fn sample_few(&mut self, n: usize, k: usize) -> Vec<usize> {
+        let mut moved: HashMap<usize, usize> = HashMap::with_capacity(k);
+        let mut drawn = Vec::with_capacity(k);
+        for i in 0..k {
+            let j = i + self.below(n - i);
+            let here = moved.remove(&i).unwrap_or(i);
+            drawn.push(if i == j { here } else { moved.insert(j, here).unwrap_or(j) });
+        }
+        drawn
     }
 }
 
@@ -131,6 +150,23 @@ mod tests {
             counts[rng.below(7)] += 1;
         }
         assert!(counts.iter().all(|&c| (c as f64 - 10_000.0).abs() < 5.0 * 100.0));
+    }
+
+    /// The list of all indices and the map of those that moved give the same sample.
+    #[test]
+    fn a_few_of_many_are_those_of_the_whole_list() {
+        for (n, k, seed) in [(17, 1, 1), (1000, 62, 2), (5000, 300, 3), (100, 0, 4)] {
+            assert!(k < n / FEW || k == 1, "{n} {k}");
+            let (mut a, mut b) = (Rng::new(seed), Rng::new(seed));
+            let mut all: Vec<usize> = (0..n).collect();
+            (0..k).for_each(|i| all.swap(i, i + a.below(n - i)));
+            assert_eq!(b.sample_few(n, k), all[..k]);
+            assert_eq!(a, b);
+        }
+        let mut large = Rng::new(5).sample(1 << 50, 1000);
+        large.sort_unstable();
+        large.dedup();
+        assert_eq!(large.len(), 1000);
     }
 
     #[test]

@@ -69,6 +69,13 @@ impl Budget {
         Err(Error::Memory { what: what.into(), needed, budget: self.0, instead: instead.into() })
     }
 
+    /// What stays in use of a block of `bytes` that is allocated and freed again and again: the allocator gives those of more than 32 MiB
+    /// back to the system, and keeps smaller ones.
+    pub(crate) fn kept_by_allocator(bytes: u64) -> u64 {
+        const GIVEN_BACK: u64 = 32 << 20;
+        if bytes > GIVEN_BACK { 0 } else { bytes }
+    }
+
     /// An error unless `copies` of a network's numbers fit: to be asked before they are drawn.
     #[doc(hidden)]
     pub fn require_network(self, network: &Network, copies: u64) -> Result<()> {

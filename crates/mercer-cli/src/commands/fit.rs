@@ -3,7 +3,7 @@
 use super::report::{self, Shown};
 use crate::certificate::{self, HEADINGS, rows, sentences};
 use crate::context::Context;
-use crate::input::{Reader, SampleSource, encoded, scaling};
+use crate::input::{Reader, SampleSource, announce_fit, encoded, scaling};
 use crate::methods::{self, Precisions};
 use crate::output::Output;
 use crate::precomputed::{self, PRECOMPUTED};
@@ -11,11 +11,11 @@ use crate::text;
 use crate::training;
 use crate::usage::with_options;
 use clap::Args;
-use mercer::data::{Scaling, Schema, Table, held_out_rows, write_npy};
+use mercer::data::{Scaling, Schema, Table, TableBlocks, held_out_count, held_out_rows, write_npy};
 use mercer::kernel::Expression;
 use mercer::operator::{DenseOperator, FunctionSamples, OnPoints, Operator, Points, Precision};
 use mercer::spectrum::neural::Training;
-use mercer::spectrum::{Certificate, Problem, Spectrum};
+use mercer::spectrum::{BlockProblem, Certificate, Problem, Spectrum};
 use mercer::{Error, FitContext, Result, fail_if};
 use ndarray::{Array2, Array3};
 use serde::Serialize;
@@ -145,6 +145,18 @@ impl Fit {
             return show(&spectrum, &schema, psi, out, context);
         }
         let Some(kernel) = kernel else { return self.fit_matrix(fit_context, out, page, context) };
+        if let Some(large) = self.reader.large(&self.data, context)? {
+            match methods::size_in_blocks(self.method, &self.options, large.n(), self.k) {
+                Some(size) => {
+                    fail_if!(
+                        page.is_some(),
+                        "--report needs all rows in memory; leave it out, and give `mercer report` a part of them"
+                    );
+                    return self.fit_blocks((large, size), &kernel, fit_context, out, context);
+                }
+                None => context.note("methods that read such a file in blocks: rff (without --ritz) and nystrom"),
+            }
+        }
         let table = self.reader.table(&self.data, None, context)?;
         let whole = page.as_ref().map(|_| table.clone());
         let (train, held_out) = self.split(table, context)?;
@@ -165,6 +177,33 @@ impl Fit {
         };
         write_report(&spectrum, &schema, shown, page, context)?;
         show(&spectrum, &schema, None, out, context)
+    }
+
+    /// The pairs of rows that do not fit into memory, from `(features, landmarks)`.
+    fn fit_blocks(
+        &self,
+        (large, (features, landmarks)): (TableBlocks, (usize, usize)),
+        kernel: &Expression,
+        fit_context: FitContext,
+        out: Option<Output>,
+        context: &Context,
+    ) -> Result<()> {
+        let (n, d) = (large.n(), self.reader.features_of(&large));
+        let held_out = if self.certify.is_some() { 0 } else { self.held_out_count(n, context)? };
+        self.check_k(n - held_out, n)?;
+        let bytes = BlockProblem::memory(&large, (d, features), self.k, fit_context.precision);
+        announce_fit(&self.data, &large, (3, "for the columns, the pairs and their certificate"), bytes, context)?;
+        let keep = |n: usize| BlockProblem::rows_in_memory(n, landmarks, context.seed);
+        let data = self.reader.first_pass(large, (self.scale, None, held_out), &keep, context)?;
+        let (_, some) = data.rows(&Expression::rows(data.drawn_of(), context.seed));
+        let kernel = kernel.resolve(&some.x, context.seed)?;
+        let fresh =
+            self.certify.as_ref().map(|file| self.reader.open_like(file, data.schema(), context)).transpose()?;
+        let fresh = fresh.as_ref().or(data.held_out()).map(|data| data.x.rows().into());
+        let method = (self.method.make)(&self.options, data.n(), self.k);
+        let problem = BlockProblem { data: &data, kernel: &kernel, k: self.k, context: fit_context };
+        let spectrum = Spectrum::fit_blocks(method.as_ref(), &problem, fresh)?;
+        show(&self.noted(spectrum, context), data.schema(), None, out, context)
     }
 
     /// The pairs of the kernel matrix that the data is; none of its rows are held out.
@@ -200,10 +239,32 @@ impl Fit {
     ) -> Result<Spectrum> {
         let method = (self.method.make)(&self.options, operator.n(), self.k);
         let problem = Problem { operator, k: self.k, context };
-        let mut spectrum = Spectrum::fit(method.as_ref(), &problem, held_out)?;
+        Ok(self.noted(Spectrum::fit(method.as_ref(), &problem, held_out)?, program))
+    }
+
+    /// The spectrum with the command that found it; says its warnings.
+    fn noted(&self, mut spectrum: Spectrum, program: &Context) -> Spectrum {
         spectrum.origin.command = program.command.clone();
         spectrum.notes.iter().for_each(|note| program.warn(with_options(note)));
-        Ok(spectrum)
+        spectrum
+    }
+
+    /// How many of n rows in blocks to hold out.
+    fn held_out_count(&self, n: usize, context: &Context) -> Result<usize> {
+        fail_if!(!(0.0..1.0).contains(&self.holdout), "--holdout must lie from 0 to below 1, not {}", self.holdout);
+        let count = held_out_count(n, self.holdout);
+        if self.holdout > 0.0 && count == 0 {
+            self.too_few(n, context);
+        }
+        Ok(count)
+    }
+
+    /// Says that no rows are held out.
+    fn too_few(&self, n: usize, context: &Context) {
+        context.note(format_args!(
+            "{} are too few to hold any out; the certificate is measured on the fitted points",
+            text::count(n, "row")
+        ));
     }
 
     /// The rows to fit and the rows to hold out; none where all are fitted.
@@ -211,10 +272,7 @@ impl Fit {
         fail_if!(!(0.0..1.0).contains(&self.holdout), "--holdout must lie from 0 to below 1, not {}", self.holdout);
         let rows = held_out_rows(n, self.holdout, context.seed)?;
         if self.holdout > 0.0 && rows.is_none() {
-            context.note(format_args!(
-                "{} are too few to hold any out; the certificate is measured on the fitted points",
-                text::count(n, "row")
-            ));
+            self.too_few(n, context);
         }
         Ok(rows)
     }

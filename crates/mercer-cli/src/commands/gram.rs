@@ -74,7 +74,7 @@ where
 {
     let (n, m) = (x.n(), z.map_or(x.n(), Dataset::n));
     context.fitting(|fit| {
-        out.rows([n, m], |put| {
+        out.rows([n, m], &[], |put| {
             let mut done = 0;
             gram_rows::<T>(kernel, x.x.rows(), z.map(|z| z.x.rows()), fit, |rows| {
                 if let Some(((i, j), value)) = rows.indexed_iter().find(|(_, v)| !v.finite()) {

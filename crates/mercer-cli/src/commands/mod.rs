@@ -15,6 +15,7 @@ mod laplace_functions;
 mod laplace_shown;
 pub mod ntk;
 pub mod predict;
+pub mod predict_blocks;
 pub mod regress;
 pub mod report;
 pub mod reproduce;

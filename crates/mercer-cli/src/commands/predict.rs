@@ -1,9 +1,10 @@
 //! `mercer predict`: numbers or classes for new rows, by a fitted model.
 
+use super::predict_blocks::Rows;
 use crate::context::Context;
 use crate::function_files::FunctionFiles;
-use crate::input::{SampleSource, Source};
-use crate::output::Output;
+use crate::input::{SampleSource, Source, announce, model_memory, needs_out};
+use crate::output::{Output, quoted};
 use crate::score::{Score, score};
 use crate::text;
 use clap::Args;
@@ -55,6 +56,11 @@ impl Predict {
     pub fn run(self, context: &Context) -> Result<()> {
         let out = self.out.as_deref().map(Output::table).transpose()?;
         let Model { schema, content } = Model::load(&self.model, context.device)?;
+        if let (Some(data), Some(schema), false) = (&self.data, &schema, self.files.given())
+            && let Some(blocks) = self.source.large_like(data, schema, context)?
+        {
+            return self.in_blocks(&Rows { blocks: &blocks, schema, name: data }, &content, out, context);
+        }
         let alone = !self.files.given() && !self.files.samples.is_empty();
         fail_if!(alone && self.data.is_some(), "give new rows or --samples, the functions there, not both");
         let data = match (&self.data, &schema) {
@@ -69,9 +75,7 @@ impl Predict {
             Content::Fitted(Fitted::Predict(fitted)) if self.files.given() => self.of_functions(&*fitted, context)?,
             Content::Fitted(Fitted::Predict(fitted)) => Predictions::of(&*fitted, rows()?)?,
             Content::Network(network) => of_network(&network, rows()?)?,
-            Content::Fitted(Fitted::Transform(_)) | Content::Spectrum(_) => {
-                return Err(Error::file(&self.model, "holds functions that do not predict; use `mercer transform`"));
-            }
+            Content::Fitted(Fitted::Transform(_)) | Content::Spectrum(_) => return Err(self.no_predictions()),
         };
         let seconds = start.elapsed().as_secs_f64();
         if let Some(out) = &out {
@@ -99,6 +103,34 @@ impl Predict {
 }
 
 impl Predict {
+    fn no_predictions(&self) -> Error {
+        Error::file(&self.model, "holds functions that do not predict; use `mercer transform`")
+    }
+
+    /// Predictions for rows that do not fit into memory, written as they are made.
+    fn in_blocks(&self, rows: &Rows, content: &Content, out: Option<Output>, context: &Context) -> Result<()> {
+        let (start, n) = (Instant::now(), rows.blocks.n());
+        let out = out.ok_or_else(|| needs_out(n))?;
+        let predict = |data: &Dataset| match content {
+            Content::Fitted(Fitted::Predict(fitted)) => Predictions::of(&**fitted, data),
+            Content::Network(network) => of_network(network, data),
+            Content::Fitted(Fitted::Transform(_)) | Content::Spectrum(_) => Err(self.no_predictions()),
+        };
+        announce(rows.name, rows.blocks, (1, ""), model_memory(&self.model, rows.blocks), context);
+        let known = rows.predict(&predict, Some(&out), true, context)?;
+        let seconds = start.elapsed().as_secs_f64();
+        let (path, written) = (out.path().display(), text::count(n, "prediction"));
+        context.note(format_args!("wrote {path}: {written} in {}", text::seconds(seconds)));
+        if let Some(score) = &known {
+            let cells: Vec<String> = score.cells().iter().map(|(name, value)| format!("{name} {value}")).collect();
+            context.note(format_args!("{}: {} on {}", rows.name, cells.join(", "), text::count(n, "row")));
+        }
+        let object = json!({
+            "model": self.model.to_string_lossy(), "data": self.data, "n": n, "test": known, "seconds": seconds, "out": out,
+        });
+        context.result(&object, String::new)
+    }
+
     /// The values of sampled functions at new rows, for a model of such functions.
     fn sampled(&self, has_columns: bool, context: &Context) -> Result<Dataset> {
         fail_if!(has_columns, "the model was fitted to columns, not to --samples; give it new rows");
@@ -178,22 +210,41 @@ impl Predictions {
 
     /// The predictions as a `.csv`.
     fn table(&self) -> String {
-        use crate::output::quoted;
-        let Target::Classes { labels, names } = &self.values else {
-            let values = self.values.values();
-            let Some(deviations) = &self.deviations else {
-                let rows: String = values.iter().map(|value| format!("{value}\n")).collect();
-                return format!("prediction\n{rows}");
-            };
-            let rows: String = values.iter().zip(deviations).map(|(value, s)| format!("{value},{s}\n")).collect();
-            return format!("prediction,deviation\n{rows}");
-        };
-        let (meaning, shown) = match (&self.probabilities, &self.scores) {
+        self.header() + &self.lines()
+    }
+
+    /// What a `.csv` shows of each class, in words, and the numbers `[n, C]`.
+    fn shown_scores(&self) -> (&'static str, Option<&Array2<f64>>) {
+        match (&self.probabilities, &self.scores) {
             (Some(p), _) => ("probability", Some(p)),
             (None, scores) => ("score", scores.as_ref()),
+        }
+    }
+
+    /// The first line of a `.csv`.
+    pub fn header(&self) -> String {
+        match &self.values {
+            Target::Values(_) if self.deviations.is_some() => "prediction,deviation\n".into(),
+            Target::Values(_) => "prediction\n".into(),
+            Target::Classes { names, .. } => {
+                let (meaning, _) = self.shown_scores();
+                let scored: Vec<String> = names.iter().map(|name| quoted(&format!("{meaning} {name}"))).collect();
+                format!("prediction,{}\n", scored.join(","))
+            }
+        }
+    }
+
+    /// The other lines of a `.csv`, one for each row.
+    pub fn lines(&self) -> String {
+        let Target::Classes { labels, names } = &self.values else {
+            let values = self.values.values();
+            return match &self.deviations {
+                None => values.iter().map(|value| format!("{value}\n")).collect(),
+                Some(deviations) => values.iter().zip(deviations).map(|(value, s)| format!("{value},{s}\n")).collect(),
+            };
         };
-        let scored: Vec<String> = names.iter().map(|name| quoted(&format!("{meaning} {name}"))).collect();
-        let mut table = format!("prediction,{}\n", scored.join(","));
+        let (_, shown) = self.shown_scores();
+        let mut table = String::new();
         for (i, label) in labels.iter().enumerate() {
             let scores = shown.iter().flat_map(|scores| scores.row(i).to_vec());
             let cells: Vec<String> = scores.map(|score| score.to_string()).collect();

@@ -4,8 +4,8 @@ use crate::certificate::{self, shortened};
 use crate::columns::{importance_table, lengthscale_table, metric_table};
 use crate::context::Context;
 use crate::examples::{Examples, Outputs, Parts};
-use crate::learning::Learning;
-use crate::learnt::Learnt;
+use crate::learning::{Learning, PASSES};
+use crate::learnt::{InBlocks, Learnt};
 use crate::methods;
 use crate::output::Output;
 use crate::precomputed::PRECOMPUTED;
@@ -14,7 +14,8 @@ use crate::text;
 use crate::usage::with_options;
 use clap::Args;
 use mercer::apply::{Criterion, FoundKernel, TriedKernel};
-use mercer::data::{Dataset, Scaling, Target};
+use mercer::data::{Dataset, Scaling, TableBlocks, Target};
+use mercer::kernel::Expression;
 use mercer::operator::Precision;
 use mercer::{FitContext, Result, fail_if};
 use serde_json::json;
@@ -96,6 +97,12 @@ impl Regress {
         self.check()?;
         let matrix = self.kernel.as_deref() == Some(PRECOMPUTED);
         let candidates = if matrix { vec![] } else { self.learning.candidates(self.kernel.as_deref())? };
+        if let Some(large) = self.examples.large(context)? {
+            if let ([kernel], true) = (&candidates[..], self.learning.takes_blocks(&candidates)) {
+                return self.run_blocks(large, kernel, outputs, context);
+            }
+            context.note("methods that read such a file in blocks: nystrom, random-features and linear, with squared loss and without a search");
+        }
         let scale = if matrix { Some(Scaling::None) } else { self.examples.scale };
         let Parts { schema, train, held_out, new } = self.examples.read(scale, context)?;
         let learnt = context.fitting(|fit| {
@@ -124,6 +131,26 @@ impl Regress {
         }
         let scores = [("train", on_train), ("holdout", on_held_out), ("test", on_new.and_then(|(_, score)| score))];
         self.show(&learnt, (train.y.as_ref(), &train.columns), &scores, outputs.out, context)
+    }
+
+    /// Learns from rows that do not fit into memory.
+    fn run_blocks(&self, large: TableBlocks, kernel: &Expression, outputs: Outputs, context: &Context) -> Result<()> {
+        let (data, expected_memory) = self.examples.read_blocks(large, kernel, &self.learning, context)?;
+        let mut learnt = context.fitting(|fit| {
+            let fit = FitContext { precision: self.precision, data: &self.examples.data, ..*fit };
+            self.learning.learn_blocks(kernel, &data, &fit)
+        })?;
+        let sample = data.sample().1;
+        learnt.blocks = Some(InBlocks { passes: PASSES.0, expected_memory, train_rows: sample.n() });
+        learnt.why.iter().for_each(|why| context.note(with_options(why)));
+        learnt.model().notes().iter().for_each(|note| context.warn(with_options(note)));
+        outputs.write_model(learnt.model(), Some(data.schema()), context)?;
+        let judged = |data: &Dataset| judged(&learnt, data, context).map(|(_, score)| score);
+        let (on_train, on_held_out) = (judged(sample)?, data.held_out().map(judged).transpose()?.flatten());
+        context.note(format_args!("the score on training rows is that of {} of them", text::count(sample.n(), "row")));
+        let on_new = self.examples.predict_blocks(learnt.model(), data.schema(), outputs.out.as_ref(), context)?;
+        let scores = [("train", on_train), ("holdout", on_held_out), ("test", on_new)];
+        self.show(&learnt, (sample.y.as_ref(), &data.schema().features()), &scores, outputs.out, context)
     }
 
     /// What can be refused before any work.
@@ -167,6 +194,9 @@ impl Regress {
         if let Some((tried, form, rounds)) = &learnt.metrics {
             object["metric"] = json!({ "form": form, "rounds": rounds, "tried": tried });
             object["importances"] = json!(learnt.model().importances());
+        }
+        if let Some(blocks) = &learnt.blocks {
+            object["blocks"] = json!(blocks);
         }
         for (part, score) in scores {
             object[*part] = json!(score);

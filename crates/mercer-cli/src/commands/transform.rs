@@ -1,16 +1,17 @@
 //! `mercer transform`: the functions of a model at new points.
 
 use super::fit::by_output;
+use super::predict_blocks::at_rows;
 use crate::context::Context;
-use crate::input::{SampleSource, Source};
+use crate::input::{SampleSource, Source, announce, model_memory, say_ignored};
 use crate::output::{Output, numbered};
 use crate::text;
 use clap::Args;
 use mercer::apply::Fitted;
-use mercer::data::{Dataset, Schema, write_npy};
+use mercer::data::{Dataset, Schema, TableBlocks, write_npy};
 use mercer::model::{Content, Model};
 use mercer::spectrum::Spectrum;
-use mercer::{Error, Result};
+use mercer::{Error, Progress, Result};
 use serde_json::json;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -49,6 +50,11 @@ impl Transform {
     pub fn run(self, context: &Context) -> Result<()> {
         let out = Output::table(&self.out)?;
         let Model { schema, content } = Model::load(&self.model, context.device)?;
+        if let (Some(data), Some(schema)) = (&self.data, &schema)
+            && let Some(blocks) = self.source.large_like(data, schema, context)?
+        {
+            return self.in_blocks(&blocks, schema, &content, out, context);
+        }
         let Done { k, outputs, n, seconds } = match content {
             Content::Spectrum(spectrum) => self.functions(&spectrum, schema.as_ref(), &out, context)?,
             Content::Fitted(Fitted::Transform(_)) if self.samples.is_some() => {
@@ -64,9 +70,13 @@ impl Transform {
                 Done { k, outputs: 1, n: data.n(), seconds }
             }
             Content::Fitted(Fitted::Predict(_)) | Content::Network(_) => {
-                return Err(Error::file(&self.model, "holds a model that predicts; use `mercer predict`"));
+                return Err(self.predicts());
             }
         };
+        self.say(&Done { k, outputs, n, seconds }, out, context)
+    }
+
+    fn say(&self, &Done { k, outputs, n, seconds }: &Done, out: Output, context: &Context) -> Result<()> {
         let object = json!({
             "model": self.model.to_string_lossy(), "data": self.data, "samples": self.samples, "n": n, "outputs": outputs,
             "k": k, "seconds": seconds, "out": out,
@@ -75,6 +85,50 @@ impl Transform {
             let (functions, points) = (text::count(k, "function"), text::count(n, "point"));
             format!("wrote {}: {functions} at {points} in {}", self.out.display(), text::seconds(seconds))
         })
+    }
+
+    /// Functions or coordinates at points that do not fit into memory, written as they are made.
+    fn in_blocks(
+        &self,
+        blocks: &TableBlocks,
+        schema: &Schema,
+        content: &Content,
+        out: Output,
+        context: &Context,
+    ) -> Result<()> {
+        let (start, n, name) = (Instant::now(), blocks.n(), self.data.as_deref().unwrap_or_default());
+        let (k, letter) = match content {
+            Content::Spectrum(spectrum) if spectrum.takes_coordinates() && spectrum.origin.outputs == 1 => {
+                (spectrum.k(), "psi")
+            }
+            Content::Fitted(Fitted::Transform(fitted)) => (fitted.eigenvalues().len(), "z"),
+            Content::Spectrum(_) => return Err(Error::file(&self.model, "needs all points in memory; use fewer rows")),
+            Content::Fitted(Fitted::Predict(_)) | Content::Network(_) => return Err(self.predicts()),
+        };
+        let at = |data: &Dataset| match content {
+            Content::Spectrum(spectrum) => spectrum.transform(data.x.rows()),
+            Content::Fitted(Fitted::Transform(fitted)) => fitted.transform(data.x.to_f64().view()),
+            _ => unreachable!("refused above"),
+        };
+        announce(name, blocks, (1, ""), model_memory(&self.model, blocks), context);
+        say_ignored(name, blocks.ignored(), context);
+        let (bar, mut done) = (context.bar(), 0);
+        out.rows([n, k], &numbered(letter, k), |put| {
+            blocks.encoded(schema, &mut |block, notes| {
+                notes.iter().for_each(|note| context.warn(note));
+                let values = at(&block).map_err(|e| at_rows(e, name, done, block.n()))?;
+                done += block.n();
+                put(values.as_slice().expect("rows lie in order"))?;
+                bar.step("functions", done, n, "");
+                Ok(true)
+            })
+        })?;
+        drop(bar);
+        self.say(&Done { k, outputs: 1, n, seconds: start.elapsed().as_secs_f64() }, out, context)
+    }
+
+    fn predicts(&self) -> Error {
+        Error::file(&self.model, "holds a model that predicts; use `mercer predict`")
     }
 
     /// Writes the eigenfunctions at the new points.

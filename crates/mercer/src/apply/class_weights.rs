@@ -37,19 +37,20 @@ impl ClassWeights {
                 return Err(Error::input("class weights need classes as the target, not numbers"));
             }
         };
-        let of_class = self.of_classes(labels, names)?;
+        let mut counts = vec![0; names.len()];
+        labels.iter().for_each(|&label| counts[label] += 1);
+        let of_class = self.of_classes(&counts, names)?;
         Ok(Some(labels.iter().map(|&label| of_class[label]).collect()))
     }
 
-    fn of_classes(&self, labels: &[usize], names: &[String]) -> Result<Vec<f64>> {
+    /// The weight of a row of each class, of which there are `counts`.
+    pub(super) fn of_classes(&self, counts: &[u64], names: &[String]) -> Result<Vec<f64>> {
         match self {
             ClassWeights::Equal => Ok(vec![1.0; names.len()]),
             ClassWeights::Balanced => {
-                let mut counts = vec![0usize; names.len()];
-                labels.iter().for_each(|&label| counts[label] += 1);
-                let present = counts.iter().filter(|&&count| count > 0).count();
-                let share = |count: usize| labels.len() as f64 / (present * count.max(1)) as f64;
-                Ok(counts.into_iter().map(share).collect())
+                let (n, present) = (counts.iter().sum::<u64>(), counts.iter().filter(|&&count| count > 0).count());
+                let share = |count: &u64| n as f64 / (present as u64 * (*count).max(1)) as f64;
+                Ok(counts.iter().map(share).collect())
             }
             ClassWeights::Given(given) => {
                 let mut weights = vec![1.0; names.len()];

@@ -13,7 +13,7 @@ use crate::spectrum::{
     Krylov, Landmarks, Method, Nystrom, NystromFeatures, Origin, Problem, RandomFeatures, Sampling, features,
 };
 use crate::{FitContext, Result, fail_if};
-use ndarray::{Array1, Array2, ArrayView2, Axis};
+use ndarray::{Array1, Array2, ArrayView1, ArrayView2, Axis};
 
 /// Features that stand for a kernel, `φ(x)·φ(x') ≈ κ(x,x')`. Example: [`FeatureRidge`](super::FeatureRidge).
 #[derive(Clone, Debug, PartialEq)]
@@ -80,16 +80,31 @@ impl FeatureMap {
         }
     }
 
-    /// The map for the points `x` `[n, d]`.
-    pub(super) fn prepare(&self, x: ArrayView2<f64>, context: &FitContext) -> Result<Map> {
-        let (n, d) = x.dim();
-        let p = match self {
+    /// Number of features of points of `d` columns, at most.
+    pub(super) fn dim(&self, d: usize) -> usize {
+        match self {
             FeatureMap::Linear { .. } => d,
             FeatureMap::Nystrom { landmarks, .. } => *landmarks,
             FeatureMap::Random { features, .. } => *features,
             FeatureMap::Eigenfunctions { pairs, .. } => *pairs,
-        };
+        }
+    }
+
+    /// The map for the points `x` `[n, d]`.
+    pub(super) fn prepare(&self, x: ArrayView2<f64>, context: &FitContext) -> Result<Map> {
+        let p = self.dim(x.ncols());
         context.budget.require(format!("regression on {p} features"), memory(p), "use fewer features")?;
+        self.prepare_around(x, Rows::from(x).mean().unwrap_or_default().view(), context)
+    }
+
+    /// The map for points with this `mean` `[d]`, of which `x` `[n, d]` are some: landmarks are chosen among these.
+    pub(super) fn prepare_around(
+        &self,
+        x: ArrayView2<f64>,
+        mean: ArrayView1<f64>,
+        context: &FitContext,
+    ) -> Result<Map> {
+        let (n, d) = x.dim();
         match self {
             FeatureMap::Linear { scale } => {
                 fail_if!(
@@ -110,7 +125,7 @@ impl FeatureMap {
                     "use fewer features",
                 )?;
                 let map = RandomFeatures::fourier(kernel, d, *features, *sampling, context.seed)?;
-                Ok(Map::Random(map.centred(Rows::from(x))))
+                Ok(Map::Random(map.centred_at(mean.to_owned())))
             }
             FeatureMap::Eigenfunctions { kernel, pairs } => {
                 let operator = context.kernel_operator(kernel, x)?;

@@ -61,24 +61,58 @@ impl ClassReport {
         );
         let mut names = names.clone();
         let known = names.len();
-        let places: Vec<usize> = true_names
-            .iter()
-            .map(|name| {
-                names.iter().position(|n| n == name).unwrap_or_else(|| {
-                    names.push(name.clone());
-                    names.len() - 1
-                })
-            })
-            .collect();
+        let places = places(&mut names, true_names.iter());
         let mut confusion = vec![vec![0; names.len()]; names.len()];
         a.iter().zip(b).for_each(|(&a, &b)| confusion[places[a]][b] += 1);
-        let right: usize = (0..names.len()).map(|c| confusion[c][c]).sum();
         let log_loss = probabilities.filter(|_| a.iter().all(|&a| places[a] < known)).map(|p| {
             a.iter().enumerate().map(|(i, &a)| -p[[i, places[a]]].max(1e-15).ln()).sum::<f64>() / a.len() as f64
         });
-        let classes = names.into_iter().enumerate().map(|(c, name)| measures(name, c, &confusion)).collect();
-        Ok(ClassReport { accuracy: right as f64 / a.len() as f64, log_loss, classes, confusion })
+        Ok(ClassReport::of(names, confusion, log_loss))
     }
+
+    /// From the names of the classes and their confusion.
+    fn of(names: Vec<String>, confusion: Vec<Vec<usize>>, log_loss: Option<f64>) -> ClassReport {
+        let right: usize = (0..names.len()).map(|c| confusion[c][c]).sum();
+        let all: usize = confusion.iter().flatten().sum();
+        let classes = names.into_iter().enumerate().map(|(c, name)| measures(name, c, &confusion)).collect();
+        ClassReport { accuracy: right as f64 / all as f64, log_loss, classes, confusion }
+    }
+
+    /// The report on the rows of both.
+    ///
+    /// ```
+    /// use mercer::{apply::ClassReport, data::Target};
+    /// let classes = |labels: &[usize]| Target::Classes { labels: labels.to_vec(), names: vec!["cat".into(), "dog".into()] };
+    /// let part = |truth: &[usize], predicted: &[usize]| ClassReport::new(&classes(truth), &classes(predicted), None);
+    /// let both = part(&[0, 1], &[0, 0])?.merged(&part(&[1], &[1])?);
+    /// assert_eq!(both, part(&[0, 1, 1], &[0, 0, 1])?);
+    /// # Ok::<(), mercer::Error>(())
+    /// ```
+    pub fn merged(&self, other: &ClassReport) -> ClassReport {
+        let mut names: Vec<String> = self.classes.iter().map(|class| class.name.clone()).collect();
+        let places = places(&mut names, other.classes.iter().map(|class| &class.name));
+        let mut confusion = vec![vec![0; names.len()]; names.len()];
+        for (a, row) in self.confusion.iter().enumerate() {
+            row.iter().enumerate().for_each(|(b, count)| confusion[a][b] += count);
+        }
+        for (a, row) in other.confusion.iter().enumerate() {
+            row.iter().enumerate().for_each(|(b, count)| confusion[places[a]][places[b]] += count);
+        }
+        let [n, m] = [self, other].map(|part| part.confusion.iter().flatten().sum::<usize>() as f64);
+        let log_loss = self.log_loss.zip(other.log_loss).map(|(a, b)| (a * n + b * m) / (n + m));
+        ClassReport::of(names, confusion, log_loss)
+    }
+}
+
+/// The place of each of `others` among `names`, to which those that are not there are added.
+fn places<'n>(names: &mut Vec<String>, others: impl Iterator<Item = &'n String>) -> Vec<usize> {
+    let mut place = |name: &String| {
+        names.iter().position(|n| n == name).unwrap_or_else(|| {
+            names.push(name.clone());
+            names.len() - 1
+        })
+    };
+    others.map(&mut place).collect()
 }
 
 fn measures(name: String, c: usize, confusion: &[Vec<usize>]) -> ClassMeasures {

@@ -47,6 +47,7 @@ mod criterion;
 mod diffusion_maps;
 mod eigenmaps;
 mod falkon;
+mod feature_blocks;
 mod feature_logistic;
 mod feature_map;
 mod feature_process;

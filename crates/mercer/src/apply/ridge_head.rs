@@ -6,15 +6,15 @@ use crate::context::ONE_STEP;
 use crate::linalg::{eigh, matmul};
 use crate::rng::Rng;
 use crate::spectrum::add_gram;
-use crate::{FitContext, Result, fail_if};
+use crate::{Error, FitContext, Result, fail_if};
 use ndarray::{Array1, Array2, ArrayView1, ArrayView2, Axis, concatenate, s};
 
-/// Rows of Φ that are in memory at once.
-pub(super) const BLOCK: usize = 4096;
+/// Rows of Φ that are in memory at once, as many as are read from a file at a time.
+pub(super) const BLOCK: usize = crate::data::BLOCK;
 
 /// Rows whose left-out error is measured, at most: the mean over so many is known to about one or two percent, and the same rows compare
 /// every α.
-const MOST_LEFT_OUT: usize = 5000;
+pub(super) const MOST_LEFT_OUT: usize = 5000;
 
 /// Features `[rows, p]` at some rows of the sample.
 pub(super) type FeatureRows<'a> = &'a dyn Fn(&[usize]) -> Result<Array2<f64>>;
@@ -45,17 +45,88 @@ pub(super) struct Solved {
     pub notes: Vec<String>,
 }
 
+/// Features, targets and weights of some rows.
+pub(super) struct Part {
+    /// φ `[b, p]`
+    pub phi: Array2<f64>,
+    /// `[b, m]`
+    pub y: Array2<f64>,
+    /// w `[b]`
+    pub weights: Array1<f64>,
+}
+
+/// Takes the next rows; false ends the pass.
+pub(super) type Take<'t> = &'t mut dyn FnMut(Part) -> Result<bool>;
+
+/// Some rows of a [`BlockHead`] by their numbers, and the numbers of those that are in memory.
+pub(super) type LeftOutRows<'a> = &'a dyn Fn(&[usize]) -> Result<(Vec<usize>, Part)>;
+
+/// A [`Head`] on rows that are not in memory.
+pub(super) struct BlockHead<'a> {
+    /// Number of rows.
+    pub n: usize,
+    /// Hands all rows to its argument, block by block and in their order, and returns how many there were.
+    pub pass: &'a dyn Fn(Take) -> Result<usize>,
+    /// The numbers of rows to predict from all the others.
+    pub left_out: Vec<usize>,
+    /// Those of some rows that are in memory, in the given order.
+    pub rows: LeftOutRows<'a>,
+    pub intercept: bool,
+    pub context: &'a FitContext<'a>,
+}
+
+impl BlockHead<'_> {
+    /// One pass over the rows. An interrupt leaves the fit to the rows so far, and a note says so.
+    pub fn solve(&self, alpha: Alpha) -> Result<Solved> {
+        /// Of the rows, one in so many must have been seen for a fit to be worth keeping, and for α to be chosen.
+        const LEAST: usize = 50;
+        let (mut sums, mut keeps, mut cut, mut rows) = (None, None, false, 0);
+        let seen = (self.pass)(&mut |part| {
+            rows += part.phi.nrows();
+            add(&mut sums, part, self.intercept);
+            if rows >= self.n / LEAST {
+                cut = keeps.get_or_insert_with(|| self.context.keeps_best()).cut_short();
+            }
+            Ok(!cut)
+        })?;
+        fail_if!(seen == 0, "there are no rows to fit");
+        let path = sums.expect("there are rows").decompose(self.intercept, self.context)?;
+        let grid = path.grid()?;
+        let sample: Vec<usize> = self.left_out.iter().copied().filter(|&row| row < seen).collect();
+        let (sample, part) = (self.rows)(&sample)?;
+        let left = LeftOut { z: path.rotated(part.phi), y: part.y, w: part.weights };
+        let (alpha, tried) = match alpha {
+            Alpha::Fixed(alpha) => (alpha, vec![]),
+            Alpha::LeaveOneOut => best(left.mean_squares(&path, &grid))?,
+            Alpha::CrossValidation { .. } => {
+                return Err(Error::input("cross-validation needs all rows in memory; choose α by leave-one-out"));
+            }
+        };
+        let mut solved = path.solved(alpha, tried, sample, &left);
+        if cut && seen < self.n {
+            solved.notes.push(format!("interrupted after {seen} of {} rows; the fit is to these", self.n));
+        }
+        Ok(solved)
+    }
+}
+
+/// Rows whose left-out error is measured, of n.
+pub(super) fn left_out_rows(n: usize, seed: u64) -> Vec<usize> {
+    Rng::new(seed).fork(0x006c_6f6f).sample(n, MOST_LEFT_OUT.min(n))
+}
+
+/// Adds some rows to the sums, which begin with the first of them.
+fn add(sums: &mut Option<Sums>, part: Part, intercept: bool) {
+    let sums = sums.get_or_insert_with(|| Sums::new(part.phi.view(), part.y.ncols(), intercept));
+    sums.add(part.phi, part.y, part.weights.mapv(f64::sqrt));
+}
+
 impl Head<'_> {
     pub fn solve(&self, alpha: Alpha) -> Result<Solved> {
         let n = self.y.nrows();
         let path = self.path(&(0..n).collect::<Vec<_>>())?;
-        let scale = path.λ.iter().sum::<f64>() / path.total;
-        fail_if!(
-            !(scale > 0.0 && scale.is_finite()),
-            "every feature is constant on these points; use a kernel that tells them apart, or points that differ"
-        );
-        let grid = grid(scale);
-        let sample = Rng::new(self.context.seed).fork(0x006c_6f6f).sample(n, MOST_LEFT_OUT.min(n));
+        let grid = path.grid()?;
+        let sample = left_out_rows(n, self.context.seed);
         let left = self.left_out(&path, &sample)?;
         let mut notes = vec![];
         let (alpha, tried) = match alpha {
@@ -69,20 +140,15 @@ impl Head<'_> {
                 best(tried)?
             }
         };
-        let [errors] = &left.errors(&path, &[alpha])[..] else { unreachable!("one α") };
-        let left_out = self.y.select(Axis(0), &sample) - errors;
-        let weights = path.weights(alpha);
-        let offset = &path.y_mean - &path.mean.dot(&weights);
-        Ok(Solved { alpha, tried, weights, offset, left_out: (sample, left_out), notes })
+        Ok(Solved { notes, ..path.solved(alpha, tried, sample, &left) })
     }
 
     /// The normal equations of some rows, decomposed.
     fn path(&self, rows: &[usize]) -> Result<Path> {
         let mut sums: Option<Sums> = None;
         for (i, few) in rows.chunks(BLOCK).enumerate() {
-            let phi = (self.features)(few)?;
-            let sums = sums.get_or_insert_with(|| Sums::new(phi.view(), self.y.ncols(), self.intercept));
-            sums.add(phi, self.y.select(Axis(0), few), self.weights_of(few).mapv(f64::sqrt));
+            let (phi, y, weights) = ((self.features)(few)?, self.y.select(Axis(0), few), self.weights_of(few));
+            add(&mut sums, Part { phi, y, weights }, self.intercept);
             self.context.progress.step("ridge on features", (i * BLOCK + few.len()).min(rows.len()), rows.len(), "");
         }
         sums.expect("there are rows").decompose(self.intercept, self.context)
@@ -199,6 +265,25 @@ struct Path {
 }
 
 impl Path {
+    /// The α that are tried; an error where no feature tells rows apart.
+    fn grid(&self) -> Result<Vec<f64>> {
+        let scale = self.λ.iter().sum::<f64>() / self.total;
+        fail_if!(
+            !(scale > 0.0 && scale.is_finite()),
+            "every feature is constant on these points; use a kernel that tells them apart, or points that differ"
+        );
+        Ok(grid(scale))
+    }
+
+    /// The solution for `alpha`, with what was tried, and the rows that are predicted from all the others.
+    fn solved(&self, alpha: f64, tried: Vec<Tried>, rows: Vec<usize>, left: &LeftOut) -> Solved {
+        let [errors] = &left.errors(self, &[alpha])[..] else { unreachable!("one α") };
+        let left_out = (rows, &left.y - errors);
+        let weights = self.weights(alpha);
+        let offset = &self.y_mean - &self.mean.dot(&weights);
+        Solved { alpha, tried, weights, offset, left_out, notes: vec![] }
+    }
+
     /// `Z` `[b, r]` of features `[b, p]`.
     fn rotated(&self, phi: Array2<f64>) -> Array2<f64> {
         matmul((phi - &self.mean).view(), self.q.view())

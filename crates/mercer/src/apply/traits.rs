@@ -23,15 +23,19 @@ pub trait Fit {
 
     /// Fits the points `x` `[n, d]` with their targets `y` `[n]`. Every number of the result is finite.
     fn fit(&self, x: ArrayView2<f64>, y: &Self::Target, context: &FitContext) -> Result<Self::Fitted> {
-        let fitted = self.learn(x, y, context)?;
-        let mut bundle = Bundle::default();
-        fitted.pack(&mut bundle)?;
-        bundle.require_finite(&format!("the fitted {}", Self::Fitted::KIND))?;
-        Ok(fitted)
+        finite(self.learn(x, y, context)?)
     }
 
     /// What [`Self::fit`] does, before the numbers are checked.
     fn learn(&self, x: ArrayView2<f64>, y: &Self::Target, context: &FitContext) -> Result<Self::Fitted>;
+}
+
+/// A fitted value, every number of which is finite.
+pub(super) fn finite<F: Saved>(fitted: F) -> Result<F> {
+    let mut bundle = Bundle::default();
+    fitted.pack(&mut bundle)?;
+    bundle.require_finite(&format!("the fitted {}", F::KIND))?;
+    Ok(fitted)
 }
 
 /// A fitted value that predicts numbers or classes. Example: [the module](crate::apply).

@@ -72,6 +72,12 @@ impl<'a> Source<'a> {
         Source { path, within: format!("array `{key}`: "), reader: Box::new(reader), len: Some(len), budget }
     }
 
+    /// The next `len` bytes of an open file, of which the caller knows that they fit into memory.
+    pub fn part(path: &'a Path, file: File, len: u64) -> Self {
+        let reader = Box::new(BufReader::with_capacity(1 << 16, file.take(len)));
+        Source { path, within: String::new(), reader, len: Some(len), budget: Budget::of(u64::MAX) }
+    }
+
     /// The error that says `what` is wrong with the content.
     pub fn fail(&self, what: impl std::fmt::Display) -> Error {
         Error::file(self.path, format!("{}{what}", self.within))

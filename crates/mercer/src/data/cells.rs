@@ -126,6 +126,11 @@ impl Cells {
         matches!(self.content, Content::Words(_))
     }
 
+    /// How many different words there are so far.
+    pub fn word_count(&self) -> usize {
+        if let Content::Words(known) = &self.content { known.len() } else { 0 }
+    }
+
     /// The number that stands for a cell: itself, the days of a date, the order of a word; NaN where it is missing.
     pub fn value(&mut self, cell: &[u8]) -> Result<f64, Unfit> {
         if let (Content::Numbers, Some(v)) = (&self.content, number(cell).filter(|v| v.is_finite())) {

@@ -19,7 +19,7 @@ const HEAD: u64 = 1 << 16;
 
 /// Reads a table of numbers. A target column of text becomes classes in the order of their names, one of numbers values.
 pub(super) fn read_numbers(path: &Path, name: &str, options: &ReadOptions) -> Result<Dataset> {
-    let request = Request { options, numbers_only: true, like: None };
+    let request = Request { numbers_only: true, ..Request::new(options, None) };
     read(Source::open(path, options.budget())?, name, &request).map(Table::into_numbers)
 }
 
@@ -232,6 +232,7 @@ impl<'a> Reading<'a> {
             ignored,
             source,
             tabular: true,
+            first: 0,
             decided: false,
         })
     }

@@ -178,10 +178,18 @@ impl Target {
 /// or fewer than 50 rows are all there is.
 #[doc(hidden)]
 pub fn held_out_rows(n: usize, fraction: f64, seed: u64) -> Result<Option<[Vec<usize>; 2]>> {
-    const MOST: f64 = 2000.0;
-    const FEW: usize = 50;
     let holds_out = fraction != 0.0 && n >= FEW;
     holds_out.then(|| split_rows(n, fraction.min(MOST / n as f64), seed)).transpose()
+}
+
+/// Rows that certify a spectrum at most, and rows of which none are held out.
+const MOST: f64 = 2000.0;
+const FEW: usize = 50;
+
+/// How many rows [`held_out_rows`] holds out.
+#[doc(hidden)]
+pub fn held_out_count(n: usize, fraction: f64) -> usize {
+    if n < FEW { 0 } else { (fraction.min(MOST / n as f64) * n as f64).round() as usize }
 }
 
 /// The rows that stay and the rows that are held out, a random `fraction` of `n`, both in ascending order.
@@ -228,7 +236,12 @@ pub(super) fn distinct(names: Vec<String>) -> Vec<String> {
 /// What is wrong with the first NaN or infinity of `x` `[n, d]`, if there is one.
 pub(super) fn non_finite(x: Rows) -> Option<String> {
     let (i, j, v) = x.non_finite()?;
-    Some(format!("{} is {v}; drop the row or fill the value", cell(i, j)))
+    Some(unfit(i, j, v))
+}
+
+/// What is wrong with a cell that is `v`, NaN or infinite.
+pub(super) fn unfit(row: usize, column: usize, v: f64) -> String {
+    format!("{} is {v}; drop the row or fill the value", cell(row, column))
 }
 
 /// A cell of a table, counted from 1: `row 3, column 5 (counted from 1)`.

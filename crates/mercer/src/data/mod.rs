@@ -29,12 +29,15 @@ use bytes::{STANDARD_INPUT, Source};
 use table::Request;
 
 mod atomic;
+mod block_dataset;
+mod blocks;
 mod bytes;
 mod cells;
 mod cifar;
 mod csv;
 mod dataset;
 mod embedded;
+mod first_pass;
 pub mod generate;
 mod idx;
 mod mapped;
@@ -51,9 +54,12 @@ mod table;
 
 #[doc(hidden)]
 pub use atomic::{check_writable, try_write_atomically, write_atomically};
+pub use block_dataset::{BlockDataset, BlockOptions};
+pub(crate) use blocks::BLOCK;
+pub use blocks::TableBlocks;
 pub use dataset::{Dataset, Target};
 #[doc(hidden)]
-pub use dataset::{held_out_rows, split_rows};
+pub use dataset::{held_out_count, held_out_rows, split_rows};
 pub use embedded::digits;
 pub use mapped::MappedArray;
 pub(crate) use matrix::CowRows;
@@ -110,7 +116,7 @@ impl ReadOptions {
 /// # Ok::<(), mercer::Error>(())
 /// ```
 pub fn open(source: &str, options: &ReadOptions) -> Result<Dataset> {
-    read(source, &Request { options, numbers_only: true, like: None }).map(Table::into_numbers)
+    read(source, &Request { numbers_only: true, ..Request::new(options, None) }).map(Table::into_numbers)
 }
 
 /// Reads what `source` names, as far as `request` asks for it.

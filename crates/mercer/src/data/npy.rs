@@ -1,14 +1,16 @@
 //! NumPy's `.npy`: a magic string, a header written as a Python dictionary, then the raw elements.
 
 use std::cmp::Ordering;
-use std::io::{self, Write};
-use std::path::Path;
+use std::fs::File;
+use std::io::{self, Seek, SeekFrom, Write};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
 
 use ndarray::{Array2, ArrayD, ArrayView, Dimension, IxDyn, ShapeBuilder};
 
 use super::atomic::{try_write_atomically, write_atomically};
 use super::bytes::Source;
-use super::dataset::{Dataset, generated_columns, non_finite};
+use super::dataset::{Dataset, generated_columns, non_finite, unfit};
 use super::matrix::Matrix;
 use crate::budget::Budget;
 use crate::{Error, Result, fail_if};
@@ -48,33 +50,82 @@ pub(super) fn dataset(Array { x, dims }: Array, name: &str) -> Dataset {
 /// Reads one array.
 pub(super) fn read_array(mut source: Source) -> Result<Array> {
     let header = Header::read(&mut source)?;
-    let dims = &header.dims;
-    fail_if!(dims.is_empty() || dims.len() > 4; source.fail(format!("has {} dimensions; 1 to 4 can be read", dims.len())));
-    fail_if!(dims.contains(&0); source.fail(format!("is empty: its shape is {dims:?}")));
+    header.check_dims(&source)?;
     // The length of a plain file is checked before memory is allocated for its elements.
     if let Some(len) = source.len {
         header.check_length(&source, len.saturating_sub(header.start))?;
     }
-    let from = &mut source;
-    let x = match header.kind {
-        "f4" => header.elements(from, f32::from_le_bytes)?.into(),
-        "f8" => header.elements(from, f64::from_le_bytes)?.into(),
-        "u1" => Matrix::U8 { values: header.elements(from, |[b]| b)?, divisor: 1.0 },
-        "b1" => Matrix::U8 { values: header.elements(from, |[b]| u8::from(b != 0))?, divisor: 1.0 },
-        "u2" => header.elements(from, |b| f64::from(u16::from_le_bytes(b)))?.into(),
-        "u4" => header.elements(from, |b| f64::from(u32::from_le_bytes(b)))?.into(),
-        "i1" => header.elements(from, |b| f64::from(i8::from_le_bytes(b)))?.into(),
-        "i2" => header.elements(from, |b| f64::from(i16::from_le_bytes(b)))?.into(),
-        "i4" => header.elements(from, |b| f64::from(i32::from_le_bytes(b)))?.into(),
-        // Whole numbers beyond 2^53 are rounded to the nearest double.
-        "u8" => header.elements(from, |b| u64::from_le_bytes(b) as f64)?.into(),
-        _ => header.elements(from, |b| i64::from_le_bytes(b) as f64)?.into(),
-    };
+    let x = header.matrix(&mut source)?;
     let more = source.read_up_to(1)?.len() as u64;
     header.check_length(&source, header.bytes + more)?;
     match non_finite(x.rows()) {
         Some(what) => Err(source.fail(what)),
         None => Ok(Array { x, dims: header.dims }),
+    }
+}
+
+/// An `.npy` file that is read some rows at a time.
+pub(super) struct NpyRows {
+    pub path: PathBuf,
+    header: Header,
+}
+
+impl NpyRows {
+    /// Opens a file whose rows lie one after the other.
+    pub fn open(path: &Path) -> Result<NpyRows> {
+        let mut source = Source::open(path, Budget::of(u64::MAX))?;
+        let header = Header::read(&mut source)?;
+        let Some(len) = source.len else {
+            return Err(source.fail("is gzipped, and is read whole or not at all; unpack it first"));
+        };
+        header.check_dims(&source)?;
+        header.check_length(&source, len.saturating_sub(header.start))?;
+        fail_if!(header.fortran && header.dims.len() > 1; source.fail(
+            "is in Fortran order, column by column, and cannot be read a few rows at a time; write it with \
+             numpy.ascontiguousarray(X)"
+        ));
+        Ok(NpyRows { path: path.to_owned(), header })
+    }
+
+    pub fn n(&self) -> usize {
+        self.header.dims[0]
+    }
+
+    /// Numbers of a row.
+    pub fn d(&self) -> usize {
+        self.header.dims[1..].iter().product()
+    }
+
+    /// The dimensions in the file.
+    pub fn dims(&self) -> &[usize] {
+        &self.header.dims
+    }
+
+    /// Bytes of a number in memory.
+    pub fn element(&self) -> u64 {
+        match self.header.kind {
+            "f4" => 4,
+            "u1" | "b1" => 1,
+            _ => 8,
+        }
+    }
+
+    /// Some rows, all finite.
+    pub fn read(&self, rows: Range<usize>) -> Result<Array> {
+        let Header { kind, big_endian, .. } = self.header;
+        let dims: Vec<usize> = std::iter::once(rows.len()).chain(self.header.dims[1..].iter().copied()).collect();
+        let row = self.header.bytes / self.header.dims[0] as u64;
+        let (start, bytes) = (self.header.start + row * rows.start as u64, row * rows.len() as u64);
+        let io = |e| Error::io(&self.path, e);
+        let mut file = File::open(&self.path).map_err(io)?;
+        file.seek(SeekFrom::Start(start)).map_err(io)?;
+        let header = Header { kind, big_endian, fortran: false, dims, bytes, start };
+        let mut source = Source::part(&self.path, file, bytes);
+        let x = header.matrix(&mut source)?;
+        match x.rows().non_finite() {
+            Some((i, j, v)) => Err(source.fail(unfit(rows.start + i, j, v))),
+            None => Ok(Array { x, dims: header.dims }),
+        }
     }
 }
 
@@ -138,6 +189,14 @@ impl Header {
         Ok(Header { kind, big_endian: order == ">", fortran, dims, bytes, start })
     }
 
+    /// Refuses an array that has no rows, or too many dimensions.
+    fn check_dims(&self, source: &Source) -> Result<()> {
+        let dims = &self.dims;
+        fail_if!(dims.is_empty() || dims.len() > 4; source.fail(format!("has {} dimensions; 1 to 4 can be read", dims.len())));
+        fail_if!(dims.contains(&0); source.fail(format!("is empty: its shape is {dims:?}")));
+        Ok(())
+    }
+
     /// Refuses a file of another length: `got` bytes follow the header.
     pub fn check_length(&self, source: &Source, got: u64) -> Result<()> {
         let Header { bytes, dims, .. } = self;
@@ -149,6 +208,24 @@ impl Header {
         Err(source.fail(format!(
             "is {how}: the header states {bytes} bytes of elements (shape {dims:?}), but there are {got}{more}"
         )))
+    }
+
+    /// Reads all elements in the type in which they are kept, `[n, product of the other dimensions]`.
+    fn matrix(&self, from: &mut Source) -> Result<Matrix> {
+        Ok(match self.kind {
+            "f4" => self.elements(from, f32::from_le_bytes)?.into(),
+            "f8" => self.elements(from, f64::from_le_bytes)?.into(),
+            "u1" => Matrix::U8 { values: self.elements(from, |[b]| b)?, divisor: 1.0 },
+            "b1" => Matrix::U8 { values: self.elements(from, |[b]| u8::from(b != 0))?, divisor: 1.0 },
+            "u2" => self.elements(from, |b| f64::from(u16::from_le_bytes(b)))?.into(),
+            "u4" => self.elements(from, |b| f64::from(u32::from_le_bytes(b)))?.into(),
+            "i1" => self.elements(from, |b| f64::from(i8::from_le_bytes(b)))?.into(),
+            "i2" => self.elements(from, |b| f64::from(i16::from_le_bytes(b)))?.into(),
+            "i4" => self.elements(from, |b| f64::from(i32::from_le_bytes(b)))?.into(),
+            // Whole numbers beyond 2^53 are rounded to the nearest double.
+            "u8" => self.elements(from, |b| u64::from_le_bytes(b) as f64)?.into(),
+            _ => self.elements(from, |b| i64::from_le_bytes(b) as f64)?.into(),
+        })
     }
 
     /// Reads all elements, `[n, product of the other dimensions]` in row-major order. `number` converts the little-endian

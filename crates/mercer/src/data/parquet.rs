@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use ndarray::Array2;
@@ -11,6 +11,7 @@ use parquet::basic::{ConvertedType, LogicalType, TimeUnit};
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
 use parquet::data_type::DataType;
 use parquet::errors::ParquetError;
+use parquet::file::metadata::RowGroupMetaData;
 use parquet::file::reader::{ChunkReader, FileReader, Length, SerializedFileReader};
 use parquet::schema::types::ColumnDescriptor;
 
@@ -18,7 +19,7 @@ use super::bytes::require;
 use super::cells::Cells;
 use super::dataset::cell;
 use super::table::{Column, Kind, Request, Role, Table, TableTarget, distinct_but};
-use crate::{Error, Result};
+use crate::{Error, Result, fail_if};
 
 /// Values decoded at a time.
 const BATCH: usize = 1 << 13;
@@ -33,102 +34,172 @@ const PAGE_PER_BYTE: u64 = 1 << 12;
 
 /// Reads a flat table; a target column of text becomes classes, as in a `.csv`.
 pub(super) fn read(path: &Path, name: &str, request: &Request) -> Result<Table> {
-    // The decoder returns errors for what it checks, but it asserts and slices on some corrupt pages.
-    catch_unwind(AssertUnwindSafe(|| read_table(path, name, request)))
+    let mut reader = Reader::open(path, name, request)?;
+    // The columns, and the rows that are made of them.
+    let used = reader.roles.iter().filter(|role| **role != Role::Skipped).count() as u64;
+    let bytes = (reader.rows as u64).saturating_mul(used).saturating_mul(2 * 8);
+    require(request.options.budget(), path, bytes)?;
+    let (table, labelled) = reader.next(reader.rows, request)?;
+    let Some(labelled) = labelled else { return table.in_range(request) };
+    fail_if!(!labelled.contains(&true); Error::file(path, "has no row with a target"));
+    table.labelled(&labelled, request)
+}
+
+/// A file whose rows are read in their order, some at a time.
+pub(super) struct Reader {
+    path: PathBuf,
+    name: String,
+    file: SerializedFileReader<Bounded>,
+    /// The names of all columns.
+    pub columns: Vec<String>,
+    pub roles: Vec<Role>,
+    units: Vec<Unit>,
+    /// How many there are.
+    pub rows: usize,
+    done: usize,
+    /// Row groups that were begun.
+    groups: usize,
+    /// The columns of the present row group that are read, and how many of its rows are left.
+    readers: Vec<Option<ColumnReader>>,
+    left: usize,
+}
+
+impl Reader {
+    pub fn open(path: &Path, name: &str, request: &Request) -> Result<Reader> {
+        guarded(path, || Reader::opened(path, name, request))
+    }
+
+    fn opened(path: &Path, name: &str, request: &Request) -> Result<Reader> {
+        let fail = |what: String| Err(Error::file(path, what));
+        let file = File::open(path).map_err(|e| Error::io(path, e))?;
+        let len = file.metadata().map_err(|e| Error::io(path, e))?.len();
+        if len == 0 {
+            return fail("is empty".into());
+        }
+        let file = SerializedFileReader::new(Bounded { file, len }).map_err(|e| corrupt(path, e))?;
+        let schema = file.metadata().file_metadata().schema_descr_ptr();
+        let columns: Vec<String> = schema.columns().iter().map(|c| c.path().string()).collect();
+        let roles = request.roles(path, &columns, true, false)?;
+        let units = schema.columns().iter().zip(&roles).enumerate();
+        let units = units.map(|(j, (column, role))| unit(path, j, column, *role)).collect::<Result<Vec<Unit>>>()?;
+        let rows = u64::try_from(file.metadata().file_metadata().num_rows()).unwrap_or(0);
+        let cells = rows.saturating_mul(columns.len() as u64);
+        if cells == 0 {
+            return fail(format!("is empty: {rows} rows of {} columns", columns.len()));
+        }
+        if cells > CELLS && cells > len.saturating_mul(CELLS_PER_BYTE) {
+            return fail(format!("promises {rows} rows in a file of {len} bytes, which is not plausible"));
+        }
+        let of_group = |sum: u64, group: &RowGroupMetaData| sum.checked_add(u64::try_from(group.num_rows()).ok()?);
+        match file.metadata().row_groups().iter().try_fold(0, of_group) {
+            Some(held) if held == rows => {}
+            Some(held) if held < rows => {
+                return fail(format!("is corrupt: it promises {rows} rows and holds {held}"));
+            }
+            _ => return fail("is corrupt: its row groups hold more rows than the file promises".into()),
+        }
+        let (path, name, rows) = (path.to_owned(), name.to_owned(), rows as usize);
+        let (done, groups, readers, left) = (0, 0, vec![], 0);
+        Ok(Reader { path, name, file, columns, roles, units, rows, done, groups, readers, left })
+    }
+
+    /// The next `count` rows, which must be there; and which of them have a target, where those without one are to be left out.
+    pub fn next(&mut self, count: usize, request: &Request) -> Result<(Table, Option<Vec<bool>>)> {
+        let path = self.path.clone();
+        guarded(&path, || {
+            let first = self.done;
+            let values = self.values(count, request)?;
+            Ok(self.table(values, first, count, request))
+        })
+    }
+
+    /// The columns of the next row group that has rows.
+    fn next_group(&mut self) -> Result<()> {
+        while self.left == 0 {
+            let group = self.file.get_row_group(self.groups).map_err(|e| corrupt(&self.path, e))?;
+            self.groups += 1;
+            if group.num_columns() != self.columns.len() {
+                let what = format!("is corrupt: row group {} lacks columns", self.groups);
+                return Err(Error::file(&self.path, what));
+            }
+            let used = self.roles.iter().enumerate().map(|(j, role)| match role {
+                Role::Skipped => Ok(None),
+                _ => group.get_column_reader(j).map(Some).map_err(|e| corrupt(&self.path, e)),
+            });
+            self.readers = used.collect::<Result<_>>()?;
+            self.left = group.metadata().num_rows() as usize;
+        }
+        Ok(())
+    }
+
+    /// The next `count` values of each column.
+    fn values(&mut self, count: usize, request: &Request) -> Result<Vec<Values>> {
+        let of_column = |(role, unit): (&Role, &Unit)| Values::of(*role, *unit, request);
+        let mut table: Vec<Values> = self.roles.iter().zip(&self.units).map(of_column).collect();
+        let end = self.done + count;
+        while self.done < end {
+            self.next_group()?;
+            let rows = self.left.min(end - self.done);
+            for (j, (values, reader)) in table.iter_mut().zip(&mut self.readers).enumerate() {
+                let Some(reader) = reader else { continue };
+                let place = Place { path: &self.path, column: j, row: self.done, rows, ends: rows == self.left };
+                read_column(values, reader, self.units[j], &place)?;
+            }
+            (self.done, self.left) = (self.done + rows, self.left - rows);
+        }
+        Ok(table)
+    }
+
+    /// The table of `rows` rows from the row `first` on, and which of them have a target, where that is asked.
+    fn table(&self, values: Vec<Values>, first: usize, rows: usize, request: &Request) -> (Table, Option<Vec<bool>>) {
+        let Reader { columns, roles, units, .. } = self;
+        let target = roles.iter().position(|role| *role == Role::Target);
+        let names = distinct_but(columns, target);
+        let is_there = |j: usize| values[j].values.iter().map(|v| !v.is_nan()).collect();
+        let labelled: Option<Vec<bool>> = target.filter(|_| request.skips_unlabelled()).map(is_there);
+        let (mut kept, mut kinds, mut y) = (vec![], vec![], None);
+        for (j, column) in values.into_iter().enumerate() {
+            match roles[j] {
+                Role::Skipped => {}
+                Role::Target if labelled.is_none() && column.values.iter().any(|v| v.is_nan()) => {}
+                Role::Target => {
+                    let values = column.cells.into_target(column.values);
+                    y = Some(TableTarget { name: columns[j].clone(), position: Some(j), values });
+                }
+                role => {
+                    let (kind, values) = column.finish(units[j], role);
+                    kinds.push(Column { name: names[j].clone(), position: j, kind });
+                    kept.push(values);
+                }
+            }
+        }
+        let x = Array2::from_shape_fn((rows, kept.len()), |(i, j)| kept[j][i]).into();
+        let table = Table {
+            name: self.name.clone(),
+            x,
+            columns: kinds,
+            named: true,
+            target: y,
+            shape: None,
+            unlabelled: 0,
+            ignored: request.ignored(roles, &names),
+            source: self.path.to_string_lossy().into_owned(),
+            first,
+            tabular: true,
+            decided: false,
+        };
+        (table, labelled)
+    }
+}
+
+/// What `decode` returns. The decoder returns errors for what it checks, but it asserts and slices on some corrupt pages.
+fn guarded<T>(path: &Path, decode: impl FnOnce() -> Result<T>) -> Result<T> {
+    catch_unwind(AssertUnwindSafe(decode))
         .unwrap_or_else(|_| Err(Error::file(path, "is a corrupt parquet file: its pages cannot be decoded")))
 }
 
-fn read_table(path: &Path, name: &str, request: &Request) -> Result<Table> {
-    let fail = |what: String| Err(Error::file(path, what));
-    let corrupt =
-        |e: ParquetError| Error::file(path, format!("is not a parquet file, or is truncated or corrupt ({e})"));
-    let file = File::open(path).map_err(|e| Error::io(path, e))?;
-    let len = file.metadata().map_err(|e| Error::io(path, e))?.len();
-    if len == 0 {
-        return fail("is empty".into());
-    }
-    let file = SerializedFileReader::new(Bounded { file, len }).map_err(corrupt)?;
-    let schema = file.metadata().file_metadata().schema_descr_ptr();
-    let columns: Vec<String> = schema.columns().iter().map(|c| c.path().string()).collect();
-    let roles = request.roles(path, &columns, true, false)?;
-    let units = schema.columns().iter().zip(&roles).enumerate();
-    let units = units.map(|(j, (column, role))| unit(path, j, column, *role)).collect::<Result<Vec<Unit>>>()?;
-    let rows = u64::try_from(file.metadata().file_metadata().num_rows()).unwrap_or(0);
-    let cells = rows.saturating_mul(columns.len() as u64);
-    if cells == 0 {
-        return fail(format!("is empty: {rows} rows of {} columns", columns.len()));
-    }
-    if cells > CELLS && cells > len.saturating_mul(CELLS_PER_BYTE) {
-        return fail(format!("promises {rows} rows in a file of {len} bytes, which is not plausible"));
-    }
-
-    // The columns, and the rows that are made of them.
-    let used = roles.iter().filter(|role| **role != Role::Skipped).count() as u64;
-    require(request.options.budget(), path, rows.saturating_mul(used).saturating_mul(2 * 8))?;
-    let mut table: Vec<Values> = roles.iter().map(|role| Values::of(*role, request)).collect();
-    let mut done = 0;
-    for g in 0..file.num_row_groups() {
-        let group = file.get_row_group(g).map_err(corrupt)?;
-        let group_rows = u64::try_from(group.metadata().num_rows()).ok().filter(|r| done + r <= rows);
-        let Some(group_rows) = group_rows else {
-            return fail("is corrupt: its row groups hold more rows than the file promises".into());
-        };
-        if group.num_columns() != columns.len() {
-            return fail(format!("is corrupt: row group {} lacks columns", g + 1));
-        }
-        for (j, column) in table.iter_mut().enumerate().filter(|(j, _)| roles[*j] != Role::Skipped) {
-            let reader = group.get_column_reader(j).map_err(corrupt)?;
-            let place = Place { path, column: j, row: done as usize, rows: group_rows as usize };
-            read_column(column, reader, units[j], &place)?;
-        }
-        done += group_rows;
-    }
-    if done != rows {
-        return fail(format!("is corrupt: it promises {rows} rows and holds {done}"));
-    }
-
-    let target = roles.iter().position(|role| *role == Role::Target);
-    let names = distinct_but(&columns, target);
-    let labelled: Option<Vec<bool>> =
-        target.filter(|_| request.skips_unlabelled()).map(|j| table[j].values.iter().map(|v| !v.is_nan()).collect());
-    if labelled.as_ref().is_some_and(|labelled| !labelled.contains(&true)) {
-        return fail("has no row with a target".into());
-    }
-    let (mut kept, mut kinds, mut y) = (vec![], vec![], None);
-    for (j, column) in table.into_iter().enumerate() {
-        match roles[j] {
-            Role::Skipped => {}
-            Role::Target if labelled.is_none() && column.values.iter().any(|v| v.is_nan()) => {}
-            Role::Target => {
-                let values = column.cells.into_target(column.values);
-                y = Some(TableTarget { name: columns[j].clone(), position: Some(j), values });
-            }
-            role => {
-                let (kind, values) = column.finish(units[j], role);
-                kinds.push(Column { name: names[j].clone(), position: j, kind });
-                kept.push(values);
-            }
-        }
-    }
-    let x = Array2::from_shape_fn((rows as usize, kept.len()), |(i, j)| kept[j][i]).into();
-    let (name, source) = (name.to_owned(), path.to_string_lossy().into_owned());
-    let table = Table {
-        name,
-        x,
-        columns: kinds,
-        named: true,
-        target: y,
-        shape: None,
-        unlabelled: 0,
-        ignored: request.ignored(&roles, &names),
-        source,
-        tabular: true,
-        decided: false,
-    };
-    match labelled {
-        Some(labelled) => table.labelled(&labelled, request),
-        None => table.in_range(request),
-    }
+fn corrupt(path: &Path, e: ParquetError) -> Error {
+    Error::file(path, format!("is not a parquet file, or is truncated or corrupt ({e})"))
 }
 
 /// A column as far as it has been read.
@@ -142,9 +213,11 @@ struct Values {
 }
 
 impl Values {
-    fn of(role: Role, request: &Request) -> Values {
+    fn of(role: Role, unit: Unit, request: &Request) -> Values {
         let (words_only, any) = (role == Role::Category, matches!(role, Role::Any | Role::Category));
-        let cells = if words_only { Cells::words() } else { Cells::default() };
+        let undecided = request.in_blocks && request.like.is_none();
+        let words = words_only || undecided && unit == Unit::Text && role != Role::Target;
+        let cells = if words { Cells::words() } else { Cells::default() };
         let lacks = request.like.is_some() || request.skips_unlabelled();
         Values { values: vec![], cells, words_only, may_miss: any || role == Role::Target && lacks }
     }
@@ -300,10 +373,12 @@ struct Place<'a> {
     /// Its first row, and how many it must have.
     row: usize,
     rows: usize,
+    /// Whether these rows are the last of the chunk.
+    ends: bool,
 }
 
-/// Appends the part of a column that `reader` holds: numbers, or texts.
-fn read_column(column: &mut Values, reader: ColumnReader, unit: Unit, place: &Place) -> Result<()> {
+/// Appends the next rows of a column: numbers, or texts.
+fn read_column(column: &mut Values, reader: &mut ColumnReader, unit: Unit, place: &Place) -> Result<()> {
     let day = if let Unit::Days(day) = unit { day } else { 1.0 };
     let unsigned = unit == Unit::Unsigned;
     match reader {
@@ -324,7 +399,7 @@ fn read_column(column: &mut Values, reader: ColumnReader, unit: Unit, place: &Pl
 }
 
 fn numbers<T: DataType>(
-    reader: ColumnReaderImpl<T>,
+    reader: &mut ColumnReaderImpl<T>,
     place: &Place,
     column: &mut Values,
     number: impl Fn(T::T) -> f64,
@@ -345,19 +420,21 @@ fn numbers<T: DataType>(
 
 /// Hands the values of a column chunk to `take` with their rows; missing ones become NaN, or are refused.
 fn each<T: DataType>(
-    mut reader: ColumnReaderImpl<T>,
+    reader: &mut ColumnReaderImpl<T>,
     place: &Place,
     out: &mut Values,
     mut take: impl FnMut(&mut Values, T::T, usize) -> Result<()>,
 ) -> Result<()> {
-    let &Place { path, column, row, rows } = place;
+    let &Place { path, column, row, rows, ends } = place;
     let (mut values, mut levels) = (Vec::new(), Vec::new());
     let mut done = 0;
-    loop {
+    while done < rows || ends {
         values.clear();
         levels.clear();
+        // At the end of a chunk one more row is asked for, which must not be there.
+        let most = BATCH.min(rows - done + usize::from(ends));
         let (records, present, _) = reader
-            .read_records(BATCH, Some(&mut levels), None, &mut values)
+            .read_records(most, Some(&mut levels), None, &mut values)
             .map_err(|e| Error::file(path, format!("column {} (counted from 1) is corrupt ({e})", column + 1)))?;
         if records > present && !out.may_miss {
             let missing = levels.iter().position(|&l| l == 0).unwrap_or(present);

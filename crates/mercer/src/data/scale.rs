@@ -59,15 +59,21 @@ impl Scaler {
     pub fn fit<'x>(scaling: Scaling, x: impl Into<Rows<'x>>) -> Result<Self> {
         let x = x.into().to_f64();
         fail_if!(x.nrows() == 0, "a scaling cannot be fitted to no rows");
-        let columns = x.columns().into_iter().enumerate().map(|(j, column)| match fit_column(scaling, column) {
-            (shift, scale) if shift.is_finite() && scale.is_finite() => Ok((shift, scale)),
-            _ => Err(Error::input(format!(
+        Scaler::of_columns(x.columns().into_iter().map(|column| fit_column(scaling, column)))
+    }
+
+    /// From `(shift, scale)` of each column.
+    pub(super) fn of_columns(columns: impl Iterator<Item = (f64, f64)>) -> Result<Self> {
+        let checked = |(j, (shift, scale)): (usize, (f64, f64))| {
+            fail_if!(
+                !(shift.is_finite() && scale.is_finite()),
                 "column {} (counted from 1) spans too wide or too narrow a range to be scaled in double precision; \
                  change its unit or leave it out",
                 j + 1
-            ))),
-        });
-        let (shift, scale) = columns.collect::<Result<Vec<_>>>()?.into_iter().unzip();
+            );
+            Ok((shift, scale))
+        };
+        let (shift, scale) = columns.enumerate().map(checked).collect::<Result<Vec<_>>>()?.into_iter().unzip();
         Ok(Scaler { shift, scale })
     }
 
@@ -105,22 +111,67 @@ impl Scaler {
 
 /// `(shift, scale)` of one column `[n]`, n > 0.
 fn fit_column(scaling: Scaling, column: ArrayView1<f64>) -> (f64, f64) {
-    if scaling == Scaling::None {
-        return (0.0, 1.0);
+    if scaling == Scaling::None { (0.0, 1.0) } else { Moments::of(column).scaling(scaling) }
+}
+
+/// What a scaling needs to know of some numbers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Moments {
+    pub count: u64,
+    pub min: f64,
+    pub max: f64,
+    pub mean: f64,
+    /// `Σ (v − mean)²`
+    pub squares: f64,
+}
+
+impl Moments {
+    /// Of no numbers.
+    pub const NONE: Moments = Moments { count: 0, min: f64::INFINITY, max: f64::NEG_INFINITY, mean: 0.0, squares: 0.0 };
+
+    /// Of these numbers `[n]`.
+    pub fn of(values: ArrayView1<f64>) -> Moments {
+        if values.is_empty() {
+            return Moments::NONE;
+        }
+        let min = values.fold(f64::INFINITY, |m, &v| m.min(v));
+        let max = values.fold(f64::NEG_INFINITY, |m, &v| m.max(v));
+        let mean = values.sum() / values.len() as f64;
+        let squares = values.fold(0.0, |s, &v| s + (v - mean).powi(2));
+        Moments { count: values.len() as u64, min, max, mean, squares }
     }
-    let min = column.fold(f64::INFINITY, |m, &v| m.min(v));
-    let max = column.fold(f64::NEG_INFINITY, |m, &v| m.max(v));
-    // Tested on the values themselves: the rounded variance of a constant column may be nonzero.
-    if min == max {
-        return (min, 0.0);
+
+    /// Of the numbers of both. With `δ = m_b − m_a`, `m = m_a + δ n_b/n` and `S = S_a + S_b + δ² n_a n_b/n`.
+    pub fn merged(self, other: Moments) -> Moments {
+        if self.count == 0 || other.count == 0 {
+            return if self.count == 0 { other } else { self };
+        }
+        let [a, b] = [self.count as f64, other.count as f64];
+        let (δ, share) = (other.mean - self.mean, b / (a + b));
+        Moments {
+            count: self.count + other.count,
+            min: self.min.min(other.min),
+            max: self.max.max(other.max),
+            mean: self.mean + δ * share,
+            squares: self.squares + other.squares + δ * δ * a * share,
+        }
     }
-    if scaling == Scaling::MinMax {
-        return (min, inverse(max - min));
+
+    /// The same with the mean in the place of numbers that are missing, `count` in all.
+    pub fn filled(self, count: u64) -> Moments {
+        Moments { count, ..self }
     }
-    let n = column.len() as f64;
-    let mean = column.sum() / n;
-    let variance = column.fold(0.0, |s, &v| s + (v - mean).powi(2)) / n;
-    (mean, inverse(variance.sqrt()))
+
+    /// `(shift, scale)` of the numbers.
+    pub fn scaling(&self, scaling: Scaling) -> (f64, f64) {
+        // Tested on the values themselves: the rounded variance of a constant column may be nonzero.
+        match scaling {
+            Scaling::None => (0.0, 1.0),
+            _ if self.min == self.max => (self.min, 0.0),
+            Scaling::MinMax => (self.min, inverse(self.max - self.min)),
+            Scaling::Standard => (self.mean, inverse((self.squares / self.count as f64).sqrt())),
+        }
+    }
 }
 
 /// 1/s; NaN where that overflows or s is zero, which the caller reports.
@@ -164,6 +215,20 @@ mod tests {
         assert!(Scaler::fit(Scaling::None, &Array2::<f64>::zeros((0, 2))).is_err());
         let scaler = Scaler::fit(Scaling::MinMax, array![[0.0, 1.0], [1.0, 0.0]].view()).unwrap();
         assert!(scaler.apply(&Array2::<f64>::zeros((1, 3))).is_err());
+    }
+
+    /// Numbers in parts, some of them empty, have the moments of all; a large mean costs no digits.
+    #[test]
+    fn moments_of_parts_are_those_of_the_whole() {
+        let values: Vec<f64> = (0..1000).map(|i| 1e8 + f64::from(i * i % 97)).collect();
+        let parts = [0..0, 0..1, 1..400, 400..400, 400..1000].map(|r| Moments::of(ArrayView1::from(&values[r])));
+        let merged = parts.into_iter().fold(Moments::NONE, Moments::merged);
+        let whole = Moments::of(ArrayView1::from(&values));
+        assert_eq!((merged.count, merged.min, merged.max), (whole.count, whole.min, whole.max));
+        assert!((merged.mean / whole.mean - 1.0).abs() < 1e-15);
+        assert!((merged.squares / whole.squares - 1.0).abs() < 1e-9, "{merged:?} {whole:?}");
+        let exact: f64 = values.iter().map(|v| (v - whole.mean).powi(2)).sum();
+        assert_eq!(whole.squares, exact);
     }
 
     #[test]

@@ -59,11 +59,11 @@ pub struct Schema {
     /// The scaling of numbers and dates.
     pub scaling: Scaling,
     /// What missing values become, `[columns]`; none for a category, and where they are refused.
-    fill: Vec<Option<f64>>,
+    pub(super) fill: Vec<Option<f64>>,
     /// Whether a column has a feature that says where its value is missing, `[columns]`.
-    indicator: Vec<bool>,
+    pub(super) indicator: Vec<bool>,
     /// The scaling of the features; those of categories, truth values and missing values stay as they are.
-    scaler: Option<Scaler>,
+    pub(super) scaler: Option<Scaler>,
 }
 
 /// The target of a [`Schema`]. Example: [`Schema`].
@@ -101,7 +101,7 @@ impl FromStr for Missing {
 }
 
 /// A category of more levels than this is refused, and so is one that has a level for every other row.
-const MOST_LEVELS: usize = 1000;
+pub(super) const MOST_LEVELS: usize = 1000;
 const FEW_LEVELS: usize = 20;
 
 impl Schema {
@@ -177,7 +177,7 @@ impl Schema {
             scaler.apply_in_place(&mut scaled);
             x = scaled.into();
             if let Some((i, j, _)) = x.rows().non_finite() {
-                let (row, feature) = (i + 1, &self.features()[j]);
+                let (row, feature) = (table.first + i + 1, &self.features()[j]);
                 return Err(Error::file(
                     Path::new(&table.source),
                     format!(
@@ -232,7 +232,7 @@ impl Schema {
     }
 
     /// Number of features of column `j`.
-    fn width(&self, j: usize) -> usize {
+    pub(super) fn width(&self, j: usize) -> usize {
         let levels = if let Kind::Category(levels) = &self.columns[j].kind { levels.len() } else { 1 };
         levels + usize::from(self.indicator[j])
     }
@@ -339,6 +339,7 @@ impl Schema {
                 (Kind::Category(_), Kind::Category(_)) => true,
                 (Kind::TrueFalse, Kind::Number) => values().iter().all(|v| v.is_nan() || *v == 0.0 || *v == 1.0),
                 (a, b) if a == b => true,
+                (_, Kind::Category(levels)) if levels.is_empty() => true,
                 // A column without any value has no kind.
                 (_, Kind::Number) => values().iter().all(|v| v.is_nan()),
                 _ => false,
@@ -435,7 +436,7 @@ fn no_column<'n>(name: &str, names: impl Iterator<Item = &'n str>) -> String {
 }
 
 /// Refuses a category that has too many levels to be one.
-fn check_levels(table: &Table, j: usize, n: usize) -> Result<()> {
+pub(super) fn check_levels(table: &Table, j: usize, n: usize) -> Result<()> {
     let Column { name, position, kind: Kind::Category(levels) } = &table.columns[j] else { return Ok(()) };
     let (count, place) = (levels.len(), format!("column {} (counted from 1), `{name}`,", position + 1));
     fail_if!(count == 0; table.fail(format!("{place} has no values; leave the column out")));

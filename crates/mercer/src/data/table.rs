@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::cells::Cells;
 use super::dataset::{Dataset, Target, cell, distinct, find_column, find_target, split_rows};
+use super::first_pass::no_numbers;
 use super::matrix::Matrix;
 use super::scale::Scaling;
 use super::schema::Schema;
@@ -46,6 +47,8 @@ pub struct Table {
     pub ignored: Vec<String>,
     /// What the source is called in messages.
     pub(super) source: String,
+    /// The row of the source that is its first, counted from 0.
+    pub(super) first: usize,
     /// Whether it is a table, whose columns have units of their own; else images, or points that were generated.
     pub(super) tabular: bool,
     /// Whether the source says by itself if its target holds numbers or classes.
@@ -117,12 +120,12 @@ const ROWS_PER_CLASS: usize = 5;
 impl Table {
     /// Reads a table; the page of the [module](super) lists the sources. Columns need not be numbers, and values may be missing.
     pub fn open(source: &str, options: &ReadOptions) -> Result<Table> {
-        read(source, &Request { options, numbers_only: false, like: None })
+        read(source, &Request::new(options, None))
     }
 
     /// Reads a second table, for `schema` to encode: columns that it does not need are passed over, and the target may be missing.
     pub fn open_like(source: &str, options: &ReadOptions, schema: &Schema) -> Result<Table> {
-        read(source, &Request { options, numbers_only: false, like: Some(schema) })
+        read(source, &Request::new(options, Some(schema)))
     }
 
     /// The table of a data set.
@@ -133,7 +136,7 @@ impl Table {
         let target = data.y.map(|values| TableTarget { name: "target".into(), position: None, values });
         let (name, x, shape, source) = (data.name, data.x, data.shape, source.to_owned());
         let (unlabelled, ignored) = (0, vec![]);
-        Table { name, x, columns, named, target, shape, unlabelled, ignored, source, tabular, decided: false }
+        Table { name, x, columns, named, target, shape, unlabelled, ignored, source, first: 0, tabular, decided: false }
     }
 
     /// A table of numbers, none missing, as a data set.
@@ -180,12 +183,12 @@ impl Table {
     }
 
     /// Everything but columns, rows and target.
-    fn without_rows(&self) -> Table {
-        let Table { name, named, shape, source, tabular, decided, .. } = self;
+    pub(super) fn without_rows(&self) -> Table {
+        let Table { name, named, shape, source, first, tabular, decided, .. } = self;
         let (x, name, source) = (ndarray::Array2::<f64>::zeros((0, 0)).into(), name.clone(), source.clone());
-        let (named, shape, tabular, decided) = (*named, *shape, *tabular, *decided);
+        let (named, shape, first, tabular, decided) = (*named, *shape, *first, *tabular, *decided);
         let (columns, target, unlabelled, ignored) = (vec![], None, 0, vec![]);
-        Table { name, x, columns, named, target, shape, unlabelled, ignored, source, tabular, decided }
+        Table { name, x, columns, named, target, shape, unlabelled, ignored, source, first, tabular, decided }
     }
 
     /// The target as numbers or as classes. Without a task, words are classes, and so are whole numbers of at most 20 different
@@ -215,9 +218,7 @@ impl Table {
         if let (Some(Task::Regression), Target::Classes { names, .. }) = (task, &target.values) {
             let numbers: Option<Vec<f64>> = names.iter().map(|name| name.parse().ok()).collect();
             let Some(numbers) = numbers else {
-                let (name, first) = (&target.name, names.first().map_or("", String::as_str));
-                let what =
-                    format!("the target `{name}` holds words, such as `{first}`, which are no numbers to regress on");
+                let what = no_numbers(&target.name, names);
                 return Err(Error::file(Path::new(&self.source), what));
             };
             target.values =
@@ -297,7 +298,7 @@ impl Table {
 
     /// A cell, counted from 1: `row 3, column 5 (counted from 1), \`age\`,` with the name where the source gives one.
     pub(super) fn place(&self, row: usize, j: usize) -> String {
-        place(row, &self.columns[j].name, self.columns[j].position)
+        place(self.first + row, &self.columns[j].name, self.columns[j].position)
     }
 
     /// The error that says `what` is wrong with the source.
@@ -328,8 +329,13 @@ impl Target {
                 return false;
             }
         }
-        values.len() >= ROWS_PER_CLASS * distinct.len()
+        few_classes(distinct.len(), values.len())
     }
+}
+
+/// Whether so many different whole numbers in so many rows are classes.
+pub(super) fn few_classes(distinct: usize, rows: usize) -> bool {
+    distinct <= MOST_CLASSES && rows >= ROWS_PER_CLASS * distinct
 }
 
 /// What is asked of a reader.
@@ -339,6 +345,16 @@ pub(super) struct Request<'a> {
     pub numbers_only: bool,
     /// The schema that is to encode the table.
     pub like: Option<&'a Schema>,
+    /// Whether the source is read a few rows at a time. Where no schema says what its columns are, text is then words, for whether all of
+    /// it is true or false is known at the end.
+    pub in_blocks: bool,
+}
+
+impl<'a> Request<'a> {
+    /// For a whole table, to be encoded by a schema that is known or not.
+    pub fn new(options: &'a ReadOptions, like: Option<&'a Schema>) -> Request<'a> {
+        Request { options, numbers_only: false, like, in_blocks: false }
+    }
 }
 
 /// What is done with a column of a source.
@@ -357,7 +373,7 @@ pub(super) enum Role {
 impl Request<'_> {
     /// Whether rows whose target is missing are left out.
     pub fn skips_unlabelled(&self) -> bool {
-        self.options.skip_unlabelled && self.like.is_none()
+        self.options.skip_unlabelled && (self.like.is_none() || self.in_blocks)
     }
 
     /// The columns that the schema does not need, but for those that the user left out.

@@ -8,7 +8,7 @@
 //!
 //! where a call is one of [`crate::syntax`]: `name(value, key=value)`.
 
-use super::median::median_distance;
+use super::median::{median_distance, median_rows};
 use super::{Base, Entry, Kernel, Kind, Linear, Value};
 use crate::Registry;
 use crate::data::Rows;
@@ -50,6 +50,11 @@ impl Expression {
             ))),
             _ => median_distance(x, entry.statistic, seed).map(Value::Number),
         })
+    }
+
+    /// The rows of n that [`Self::resolve`] looks at: given these alone, it returns the same kernel.
+    pub fn rows(n: usize, seed: u64) -> Vec<usize> {
+        median_rows(n, seed)
     }
 
     /// As [`Self::resolve`], with every `auto` replaced by `factor` times the median distance.

@@ -9,9 +9,14 @@ use rayon::prelude::*;
 /// Points whose distances are taken; the median of their 500 000 pairs is stable to a fraction of a percent.
 const SAMPLE: usize = 1000;
 
+/// The rows of n whose distances are taken.
+pub(super) fn median_rows(n: usize, seed: u64) -> Vec<usize> {
+    Rng::new(seed).fork(0x6d65_6469).sample(n, SAMPLE)
+}
+
 /// The median distance between different points of (a sample of) `x` `[n, d]`.
 pub(super) fn median_distance(x: Rows<'_>, statistic: Statistic, seed: u64) -> Result<f64> {
-    let x = x.select(&Rng::new(seed).fork(0x6d65_6469).sample(x.n(), SAMPLE)).into_f64();
+    let x = x.select(&median_rows(x.n(), seed)).into_f64();
     let rows = x.nrows();
     let distance = |i: usize, j: usize| -> f64 {
         let differences = x.row(i).into_iter().zip(x.row(j)).map(|(a, b)| a - b);

@@ -11,8 +11,8 @@ use faer::{Accum, Par};
 use ndarray::{Array2, ArrayView2};
 use std::ops::Range;
 
-/// Rows of Φ that are in memory at once.
-pub(super) const BLOCK: usize = 4096;
+/// Rows of Φ that are in memory at once, as many as are read from a file at a time.
+pub(super) const BLOCK: usize = crate::data::BLOCK;
 
 /// Bytes that [`covariance`] and the eigendecomposition of its result take, for `p` features of `bytes` each.
 pub(super) fn memory(p: usize, bytes: u64) -> u64 {
@@ -29,14 +29,38 @@ pub(super) fn covariance<T: Real>(
     progress: &dyn Progress,
     φ: impl Fn(Range<usize>) -> Result<Array2<T>>,
 ) -> Result<Array2<f64>> {
-    let mut sum = Array2::zeros((p, p));
-    let mut product = Array2::from_elem((p, p), T::default());
+    let mut covariance = Covariance::new(p);
     for start in (0..n).step_by(BLOCK) {
         let end = n.min(start + BLOCK);
-        add_gram(&mut sum, &mut product, φ(start..end)?.view());
+        covariance.add(φ(start..end)?.view());
         progress.step("features of the points", end, n, "");
     }
-    Ok(sum / n as f64)
+    Ok(covariance.finish())
+}
+
+/// `ΦᵀΦ` over the rows so far.
+pub(super) struct Covariance<T> {
+    sum: Array2<f64>,
+    product: Array2<T>,
+    rows: usize,
+}
+
+impl<T: Real> Covariance<T> {
+    /// Of no rows of `p` features.
+    pub fn new(p: usize) -> Self {
+        Covariance { sum: Array2::zeros((p, p)), product: Array2::from_elem((p, p), T::default()), rows: 0 }
+    }
+
+    /// Adds features `[b, p]`.
+    pub fn add(&mut self, phi: ArrayView2<T>) {
+        add_gram(&mut self.sum, &mut self.product, phi);
+        self.rows += phi.nrows();
+    }
+
+    /// The lower half of `ΦᵀΦ/n` `[p, p]`.
+    pub fn finish(self) -> Array2<f64> {
+        self.sum / self.rows as f64
+    }
 }
 
 /// Adds the lower half of `ΦᵀΦ` to `sum` `[p, p]`, for `phi` `[b, p]`; `product` `[p, p]` is room for it.

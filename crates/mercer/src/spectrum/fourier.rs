@@ -1,7 +1,7 @@
 use super::covariance;
 use super::random_features::{Form, RandomFeatures, require};
 use super::ritz::{MOST_RITZ_POINTS, ritz_pairs};
-use super::{Method, Problem, Sampling, Solution};
+use super::{BlockProblem, Method, Problem, Sampling, Solution};
 use crate::context::ONE_STEP;
 use crate::kernel::{Formula, Kernel, with_formula};
 use crate::operator::{Extension, Precision};
@@ -60,6 +60,17 @@ impl Method for Fourier {
         problem.context.progress.step("Rayleigh–Ritz", 0, 1, ONE_STEP);
         let (eigenvalues, coefficients) = ritz_pairs(problem, |rows| Ok(features.at(x.select(rows).rows())))?;
         Ok(Solution::new(eigenvalues, Extension { features: Box::new(features), coefficients }))
+    }
+
+    fn solve_blocks(&self, problem: &BlockProblem) -> Result<Solution> {
+        let (count, context) = (self.features, &problem.context);
+        fail_if!(self.ritz, "Rayleigh–Ritz needs all points in memory; take the pairs of the features themselves");
+        problem.require(count)?;
+        let (kernel, d) = (problem.kernel, problem.data.d());
+        let features = RandomFeatures::fourier(kernel, d, count, self.sampling, context.seed)?;
+        let mut features = features.enough(problem.k)?.centred_at(problem.data.mean().to_owned());
+        features.precision = context.precision;
+        features.solution_in_blocks(problem)
     }
 }
 

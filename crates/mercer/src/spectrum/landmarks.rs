@@ -74,6 +74,14 @@ impl Landmarks {
         })
     }
 
+    /// The rows of n among which m landmarks are chosen where not all are in memory: all of few, else some at random.
+    pub(crate) fn candidates(n: usize, m: usize, seed: u64) -> Vec<usize> {
+        /// More change the landmarks by k-means++ little, and take more memory.
+        const CANDIDATES: usize = 8192;
+        let count = CANDIDATES.max(4 * m);
+        if n <= count { (0..n).collect() } else { Rng::new(seed).fork(0x6361_6e64).sample(n, count) }
+    }
+
     /// Bytes that choosing `m` of `n` points takes.
     pub(super) fn memory(&self, (n, d): (usize, usize), m: usize, precision: Precision) -> u64 {
         let (n, m, d) = (n as u64, m as u64, d as u64);

@@ -15,6 +15,7 @@
 //!
 //! To add a method: one file that implements [`Method`], and its line here.
 
+mod blocks;
 mod certificate;
 mod covariance;
 mod exact;
@@ -29,6 +30,7 @@ mod ritz;
 mod sampling;
 mod saved;
 
+pub use blocks::BlockProblem;
 pub use certificate::{Certificate, Standing, TraceKind};
 pub(crate) use covariance::add_gram;
 pub use exact::Exact;
@@ -152,6 +154,14 @@ pub trait Method {
 
     /// Finds the pairs.
     fn solve(&self, problem: &Problem) -> Result<Solution>;
+
+    /// Finds the pairs where the points are not in memory; few methods can.
+    fn solve_blocks(&self, _problem: &BlockProblem) -> Result<Solution> {
+        Err(Error::input(format!(
+            "the method {} needs all points in memory; use random Fourier features or the Nyström method",
+            self.name()
+        )))
+    }
 
     /// Eigenvalues and eigenvectors of K itself: for uses that need no function outside the sample.
     fn eigenvectors(&self, problem: &Problem) -> Result<Eigenvectors> {

@@ -1,7 +1,7 @@
 use super::covariance::{self, BLOCK, covariance, principal_pairs};
 use super::exact::decomposed;
 use super::ritz::{over_roots, ritz_pairs};
-use super::{Landmarks, Method, Problem, Solution, check_columns, zero_threshold};
+use super::{BlockProblem, Landmarks, Method, Problem, Solution, check_columns, zero_threshold};
 use crate::context::ONE_STEP;
 use crate::data::Rows;
 use crate::kernel::Kernel;
@@ -81,6 +81,22 @@ impl Method for Nystrom {
         let (eigenvalues, a) = principal_pairs(context, sigma.view(), problem.k)?;
         let _keeps = context.keeps_best();
         map.solution(eigenvalues, a.view())
+    }
+
+    /// As [`Self::solve`]; landmarks are chosen among rows that are in memory.
+    fn solve_blocks(&self, problem: &BlockProblem) -> Result<Solution> {
+        problem.require(self.landmarks)?;
+        let context = &problem.context;
+        let candidates = Landmarks::candidates(problem.data.drawn_of(), self.landmarks, context.seed);
+        let (_, some) = problem.data.rows(&candidates);
+        let operator = context.kernel_operator(problem.kernel, &some.x)?;
+        let map = self.features(&Problem { operator: &operator, k: problem.k, context: *context })?;
+        let (sigma, note) = in_precision!(context.precision, T => {
+            problem.covariance(map.dim(), |x| Ok(map.eval::<T>(x)))?
+        });
+        let (eigenvalues, a) = principal_pairs(context, sigma.view(), problem.k)?;
+        let solution = Solution::new(eigenvalues, map.functions(a.view(), context));
+        Ok(Solution { notes: note.into_iter().collect(), ..solution })
     }
 }
 

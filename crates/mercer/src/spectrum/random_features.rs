@@ -1,7 +1,7 @@
 //! Random features: projections on random directions, and a function of them while they are in cache.
 
 use super::covariance::{covariance, principal_pairs};
-use super::{Problem, Solution, check_columns};
+use super::{BlockProblem, Problem, Solution, check_columns};
 use crate::data::Rows;
 use crate::linalg::matmul_into;
 use crate::model::Bundle;
@@ -95,8 +95,16 @@ impl RandomFeatures {
     }
 
     /// With angles counted from the mean of the points `x` `[n, d]`: they stay small, and so does their rounding.
-    pub(crate) fn centred(mut self, x: Rows<'_>) -> Self {
-        if let (Form::Waves { centre }, Some(mean)) = (&mut self.form, x.mean()) {
+    pub(crate) fn centred(self, x: Rows<'_>) -> Self {
+        match x.mean() {
+            Some(mean) => self.centred_at(mean),
+            None => self,
+        }
+    }
+
+    /// With angles counted from `mean` `[d]`.
+    pub(crate) fn centred_at(mut self, mean: Array1<f64>) -> Self {
+        if let Form::Waves { centre } = &mut self.form {
             *centre = mean;
         }
         self
@@ -118,6 +126,17 @@ impl RandomFeatures {
         });
         let (eigenvalues, coefficients) = principal_pairs(context, sigma.view(), problem.k)?;
         Ok(Solution::new(eigenvalues, Extension { features: Box::new(self), coefficients }))
+    }
+
+    /// The same over points that are not in memory.
+    pub(super) fn solution_in_blocks(self, problem: &BlockProblem) -> Result<Solution> {
+        let context = &problem.context;
+        let (sigma, note) = in_precision!(context.precision, T => {
+            problem.covariance(self.dim(), |x| Ok(self.at::<T>(x)))?
+        });
+        let (eigenvalues, coefficients) = principal_pairs(context, sigma.view(), problem.k)?;
+        let solution = Solution::new(eigenvalues, Extension { features: Box::new(self), coefficients });
+        Ok(Solution { notes: note.into_iter().collect(), ..solution })
     }
 
     pub(super) fn load(kind: &str, bundle: &Bundle) -> Result<Self> {

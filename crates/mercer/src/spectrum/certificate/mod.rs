@@ -2,11 +2,11 @@
 
 mod population;
 
-use super::{Problem, Solution};
+use super::{BlockProblem, Problem, Solution};
 use crate::context::ONE_STEP;
 use crate::finite::finite_rows;
 use crate::linalg::matmul;
-use crate::operator::Points;
+use crate::operator::{Operator, Points};
 use crate::{FitContext, Progress, Result};
 use ndarray::{Array1, Array2, ArrayView1, ArrayView2, Axis, CowArray, Ix2, aview1, concatenate, s};
 use population::Population;
@@ -99,24 +99,99 @@ impl Certificate {
         let elsewhere = held_out.map(|h| operator.at(h)).transpose()?;
         let (at_held_out, rounding) = evaluated(problem, solution, held_out)?;
         let ψ = held_out.map_or(at_points.view(), |_| at_held_out.view());
-        let μ = &solution.eigenvalues;
         part(3, "residuals");
         let image = match held_out {
             Some(h) => operator.cross(h, at_points.view())?,
             None => operator.product(0..n, 0..n, at_points.view())?,
         } / n as f64;
+        let diagonal = operator.diagonal()?;
+        let (trace, most) = (diagonal.mean().unwrap_or(0.0), largest_quotient(&diagonal, operator.outputs()));
+        let fitted = Fitted { n, at_points: at_points.view(), image, trace, most };
+        let points = elsewhere.as_deref().unwrap_or(operator);
+        fitted.certificate(solution, (ψ, rounding), points, held_out.map_or(0, |h| h.count()), context)
+    }
+
+    /// The same where the fitted points are not in memory: one more pass over them sums `Kψ` at the `held_out` points, or at some of
+    /// the fitted ones when there are none. Functions at all fitted points are known from a sample.
+    pub(super) fn measure_blocks(
+        problem: &BlockProblem,
+        solution: &Solution,
+        held_out: Option<Points<'_>>,
+    ) -> Result<Certificate> {
+        /// Fitted points that stand in for held-out ones.
+        const FITTED: usize = 2000;
+        let (context, held_out) = (&problem.context, held_out.filter(|h| h.count() > 0));
+        let x = problem.data.sample().1.x.rows();
+        let operator = context.kernel_operator(problem.kernel, x)?;
+        let sample = Problem { operator: &operator, k: problem.k, context: *context };
+        let points = held_out.unwrap_or_else(|| x.slice(0..x.n().min(FITTED)).into());
+        let (ψ, rounding) = evaluated(&sample, solution, Some(points))?;
+        let at_points = at_points(&sample, solution)?;
+        let (mut image, mut trace, [mut least, mut most]) = (Array2::zeros(ψ.dim()), 0.0, [f64::INFINITY, 0.0]);
+        let n = problem.data.pass("certificate: residuals", context.progress, &mut |block| {
+            let operator = context.kernel_operator(problem.kernel, &block.x)?;
+            let values = solution.features.project(block.x.rows().into(), solution.coefficients.view())?;
+            image += &operator.cross(points, values.view())?;
+            for κ in operator.diagonal()? {
+                (trace, least, most) = (trace + κ, least.min(κ), most.max(κ));
+            }
+            Ok(true)
+        })?;
+        let most = if least == most { most } else { f64::INFINITY };
+        let (image, trace) = (image / n as f64, trace / n as f64);
+        let fitted = Fitted { n, at_points: at_points.view(), image, trace, most };
+        let elsewhere = operator.at(points)?;
+        fitted.certificate(solution, (ψ.view(), rounding), &*elsewhere, held_out.map_or(0, |h| h.count()), context)
+    }
+
+    /// The mean over the pairs of `min(1, residual)`; a missing pair counts as 1.
+    pub fn mean_residual(&self) -> f64 {
+        let sum: f64 = self.residual.iter().map(|r| r.map_or(1.0, |r| r.min(1.0))).sum();
+        sum / self.residual.len().max(1) as f64
+    }
+
+    /// The largest residual of the pairs with a non-zero eigenvalue.
+    pub fn worst_residual(&self) -> f64 {
+        self.residual.iter().flatten().fold(0.0, |worst, r| worst.max(*r))
+    }
+}
+
+/// What is known of the fitted points.
+struct Fitted<'a> {
+    /// How many values there are.
+    n: usize,
+    /// ψ at all of them, or at a sample of them, `[m, k]`.
+    at_points: ArrayView2<'a, f64>,
+    /// `Kψ` `[h, k]` at the points of the certificate, with K averaging over the fitted ones.
+    image: Array2<f64>,
+    /// The mean of `κ(x,x)`.
+    trace: f64,
+    /// The largest value that `⟨ψ,Kψ⟩/⟨ψ,ψ⟩` can have.
+    most: f64,
+}
+
+impl Fitted<'_> {
+    /// The certificate from the functions `ψ` `[h, k]` at the points of `operator`, of which `held_out` were held out, and what rounding
+    /// contributes to them.
+    fn certificate(
+        self,
+        solution: &Solution,
+        (ψ, rounding): (ArrayView2<f64>, Vec<Option<f64>>),
+        operator: &dyn Operator,
+        held_out: usize,
+        context: &FitContext,
+    ) -> Result<Certificate> {
+        let (μ, trace) = (&solution.eigenvalues, self.trace);
         let basis = Larger::new(ψ, μ);
-        let error = basis.weighted(image - &ψ * &aview1(μ));
+        let error = basis.weighted(self.image - &ψ * &aview1(μ));
         let residual = per_pair(μ, |j| (basis.freedom(j) * ratio(error.view(), ψ, j)).sqrt() / μ[j]);
         let stage = context.stage("certificate", 4, 4);
         let context = FitContext { progress: &stage, ..*context };
-        let population = Population::new(elsewhere.as_deref().unwrap_or(operator), ψ, μ, &context)?;
-        let diagonal = operator.diagonal()?;
-        let (trace, most) = (diagonal.mean().unwrap_or(0.0), largest_quotient(&diagonal, operator.outputs()));
-        let within = |[low, high]: [f64; 2]| [low.min(most), high.min(most)];
-        let (standing, cuts_group) = standings(μ, solution.next, &residual, at_points.view());
+        let population = Population::new(operator, ψ, μ, &context)?;
+        let within = |[low, high]: [f64; 2]| [low.min(self.most), high.min(self.most)];
+        let (standing, cuts_group) = standings(μ, solution.next, &residual, self.at_points, self.n);
         Ok(Certificate {
-            held_out: held_out.map_or(0, |h| h.count()),
+            held_out,
             rounding,
             population_residual: population.iter().map(|p| p.residual).collect(),
             population_bound: population.iter().map(|p| p.bound).collect(),
@@ -129,17 +204,6 @@ impl Certificate {
             cuts_group,
             residual,
         })
-    }
-
-    /// The mean over the pairs of `min(1, residual)`; a missing pair counts as 1.
-    pub fn mean_residual(&self) -> f64 {
-        let sum: f64 = self.residual.iter().map(|r| r.map_or(1.0, |r| r.min(1.0))).sum();
-        sum / self.residual.len().max(1) as f64
-    }
-
-    /// The largest residual of the pairs with a non-zero eigenvalue.
-    pub fn worst_residual(&self) -> f64 {
-        self.residual.iter().flatten().fold(0.0, |worst, r| worst.max(*r))
     }
 }
 
@@ -202,16 +266,23 @@ fn orthonormality(ψ: ArrayView2<f64>, μ: &[f64]) -> f64 {
     gram.indexed_iter().map(|((i, j), g)| (g - f64::from(u8::from(i == j))).abs()).fold(0.0, f64::max)
 }
 
-/// The standing of each pair, and whether k cuts through a group: `next` is the eigenvalue after the last, `ψ` `[n, k]` are the
-/// functions at the fitted points.
+/// The standing of each pair, and whether k cuts through a group: `next` is the eigenvalue after the last, `ψ` `[m, k]` are the
+/// functions at the `n` fitted points, or at a sample of m of them.
 ///
 /// The eigenvalue `μ_j` of a sample has the influence `μ_j(ψ_j(x)² − 1)`, so the difference of two neighbours has a standard
 /// error of `√(Var[μ_iψ_i² − μ_jψ_j²]/n)`.
-fn standings(μ: &[f64], next: Option<f64>, residual: &[Option<f64>], ψ: ArrayView2<f64>) -> (Vec<Standing>, bool) {
-    let n = ψ.nrows() as f64;
+fn standings(
+    μ: &[f64],
+    next: Option<f64>,
+    residual: &[Option<f64>],
+    ψ: ArrayView2<f64>,
+    n: usize,
+) -> (Vec<Standing>, bool) {
+    let m = ψ.nrows() as f64;
+    let share = (m / n as f64).sqrt();
     let standard_error = |influence: &dyn Fn(usize) -> f64| {
-        let mean = (0..ψ.nrows()).map(influence).sum::<f64>() / n;
-        ((0..ψ.nrows()).map(|x| (influence(x) - mean).powi(2)).sum::<f64>()).sqrt() / n
+        let mean = (0..ψ.nrows()).map(influence).sum::<f64>() / m;
+        ((0..ψ.nrows()).map(|x| (influence(x) - mean).powi(2)).sum::<f64>()).sqrt() / m * share
     };
     let square = |j: usize, x: usize| μ[j] * ψ[[x, j]].powi(2);
     // How pair j compares with the one after it. The function of the pair after the last is not known: its influence is taken

@@ -1,0 +1,119 @@
+//! Predictions for files that do not fit into memory: a block of rows at a time, written as they are made.
+
+use super::predict::Predictions;
+use crate::context::Context;
+use crate::input::say_ignored;
+use crate::output::{Output, class_numbers, quoted};
+use crate::score::{RunningScore, Score};
+use mercer::data::{Dataset, Schema, TableBlocks, Target, write_npy_rows};
+use mercer::{Error, Progress, Result};
+
+/// The rows to predict.
+pub struct Rows<'a> {
+    pub blocks: &'a TableBlocks,
+    pub schema: &'a Schema,
+    /// What is called in messages.
+    pub name: &'a str,
+}
+
+/// Notes on the rows that are shown at most.
+const MOST_NOTES: usize = 5;
+
+impl Rows<'_> {
+    /// Hands predictions of all rows to `take`, block by block; the score, where all rows have a target.
+    fn pass(
+        &self,
+        predict: &dyn Fn(&Dataset) -> Result<Predictions>,
+        context: &Context,
+        take: &mut dyn FnMut(&Predictions) -> Result<()>,
+    ) -> Result<Option<Score>> {
+        let (bar, n) = (context.bar(), self.blocks.n());
+        let (mut score, mut done, mut notes) = (RunningScore::default(), 0, 0);
+        self.blocks.encoded(self.schema, &mut |block, said| {
+            said.iter().take(MOST_NOTES - notes).for_each(|note| context.warn(note));
+            notes = (notes + said.len()).min(MOST_NOTES);
+            let predictions = predict(&block).map_err(|e| at_rows(e, self.name, done, block.n()))?;
+            let p = predictions.probabilities.as_ref().map(|p| p.view());
+            score.add(block.y.as_ref(), &predictions.values, p);
+            take(&predictions)?;
+            done += block.n();
+            bar.step("predictions", done, n, "");
+            Ok(true)
+        })?;
+        Ok(score.finish())
+    }
+
+    /// Writes the predictions of all rows where there is a file for them; a `.csv` has everything that is known where `full`, else the
+    /// predictions alone. Returns the score, where all rows have a target.
+    pub fn predict(
+        &self,
+        predict: &dyn Fn(&Dataset) -> Result<Predictions>,
+        out: Option<&Output>,
+        full: bool,
+        context: &Context,
+    ) -> Result<Option<Score>> {
+        say_ignored(self.name, self.blocks.ignored(), context);
+        let mut score = None;
+        let mut pass = |take: &mut dyn FnMut(&Predictions) -> Result<()>| -> Result<()> {
+            score = self.pass(predict, context, take)?;
+            Ok(())
+        };
+        match out {
+            None => pass(&mut |_| Ok(()))?,
+            Some(out) if out.is("csv") => out.pieces(|put| {
+                let mut begun = false;
+                pass(&mut |predictions| {
+                    if !begun {
+                        put(&if full { predictions.header() } else { "prediction\n".into() })?;
+                    }
+                    begun = true;
+                    put(&if full { predictions.lines() } else { plain(&predictions.values) })
+                })
+            })?,
+            Some(out) => self.write_npy(out, &mut pass, context)?,
+        }
+        Ok(score)
+    }
+
+    /// Numbers, or whole numbers that stand for classes.
+    fn write_npy(&self, out: &Output, pass: Pass, context: &Context) -> Result<()> {
+        let shape = [self.blocks.n()];
+        let classes = self.schema.target.as_ref().and_then(|target| target.classes.as_ref());
+        let other = || Error::input("the model's target is of another kind than its schema says");
+        let Some(classes) = classes else {
+            return write_npy_rows(out.path(), &shape, |put| {
+                pass(&mut |predictions| match &predictions.values {
+                    Target::Values(values) => put(values),
+                    Target::Classes { .. } => Err(other()),
+                })
+            });
+        };
+        let (numbers, note) = class_numbers(classes);
+        write_npy_rows(out.path(), &shape, |put| {
+            pass(&mut |predictions| match &predictions.values {
+                Target::Classes { labels, names } if names == classes => {
+                    put(&labels.iter().map(|&label| numbers[label]).collect::<Vec<i64>>())
+                }
+                _ => Err(other()),
+            })
+        })?;
+        note.into_iter().for_each(|note| context.note(note));
+        Ok(())
+    }
+}
+
+/// Hands predictions to its argument, block by block.
+type Pass<'a> = &'a mut dyn FnMut(&mut dyn FnMut(&Predictions) -> Result<()>) -> Result<()>;
+
+/// The predictions alone, one a line.
+fn plain(values: &Target) -> String {
+    match values {
+        Target::Values(values) => values.iter().map(|value| format!("{value}\n")).collect(),
+        Target::Classes { labels, names } => labels.iter().map(|&label| quoted(&names[label]) + "\n").collect(),
+    }
+}
+
+/// An error about some row of a block, with the rows of the file that it is about.
+pub fn at_rows(error: Error, name: &str, done: usize, rows: usize) -> Error {
+    Error::input(format!("{name}, in the {rows} rows after row {done}: {error}"))
+}

@@ -1,0 +1,437 @@
+//! Data that stay in their file: the same schema, features and fits as in memory, and each way in which a file can be unfit.
+
+mod common;
+#[path = "common/files.rs"]
+mod files;
+
+use common::*;
+use files::Scratch;
+use mercer::apply::{Alpha, ClassWeights, FeatureMap, FeatureRidge, Fit, FittedFeatureRidge, Predict};
+use mercer::data::{
+    BlockDataset, BlockOptions, Dataset, Matrix, Missing, ReadOptions, Scaling, Schema, Table, TableBlocks, Target,
+    Task,
+};
+use mercer::spectrum::{BlockProblem, Fourier, Landmarks, Nystrom, Sampling};
+use mercer::{Result, Silent};
+
+fn with_target(target: &str) -> ReadOptions {
+    ReadOptions { target: Some(target.into()), ..ReadOptions::default() }
+}
+
+/// The table in blocks, with every row that a fit needs in memory.
+fn in_blocks(file: &str, read: &ReadOptions, options: &BlockOptions) -> Result<BlockDataset> {
+    let keep = |n| FeatureRidge::rows_in_memory(n, 60, 0);
+    BlockDataset::fit(TableBlocks::open(file, read)?, options, &keep, &Silent)
+}
+
+/// The same in memory: its schema, the rows to fit and those that are held out.
+fn in_memory(file: &str, read: &ReadOptions, options: &BlockOptions) -> (Schema, Dataset, Option<Dataset>) {
+    let table = Table::open(file, read).unwrap().with_task(options.task).unwrap();
+    let share = options.held_out as f64 / table.n() as f64;
+    let (train, held_out) = table.held_out(share, options.seed).unwrap();
+    let scaling = options.scaling.unwrap_or_else(|| train.default_scaling());
+    let schema = Schema::fit(&train, options.missing, scaling).unwrap();
+    let encode = |table| schema.encode(table).unwrap().0;
+    (schema.clone(), encode(train), held_out.map(encode))
+}
+
+/// All rows of the blocks.
+fn collected(data: &BlockDataset) -> (Array2<f64>, Vec<f64>) {
+    let (mut x, mut y) = (vec![], vec![]);
+    let n = data.pass("rows", &Silent, &mut |block| {
+        x.extend(block.x.to_f64().iter());
+        y.extend(block.y.unwrap().values());
+        Ok(true)
+    });
+    assert_eq!(n.unwrap(), data.n());
+    (Array2::from_shape_vec((data.n(), data.d()), x).unwrap(), y)
+}
+
+#[track_caller]
+fn close(a: &Array2<f64>, b: &Array2<f64>, tolerance: f64) {
+    assert_eq!(a.dim(), b.dim());
+    let scale = b.iter().fold(1.0f64, |m, v| m.max(v.abs()));
+    let worst = a.iter().zip(b).fold(0.0f64, |m, (a, b)| m.max((a - b).abs()));
+    assert!(worst <= tolerance * scale, "{worst:e} of {scale:e}");
+}
+
+/// Points of several blocks, and a function of them as the last column.
+fn points(n: usize) -> Array2<f32> {
+    let mut x = normal(n, 4, 1).mapv(|v| v as f32);
+    for mut row in x.rows_mut() {
+        row[1] = 40.0 + 3.0 * row[1];
+        row[3] = row[0].sin() + 0.1 * row[1] * row[2];
+    }
+    x
+}
+
+fn maps() -> [(FeatureMap, f64); 3] {
+    let kernel = kernel("matern12(2)");
+    let nystrom = FeatureMap::Nystrom { kernel: kernel.clone(), landmarks: 60, choice: Landmarks::KMeansPlusPlus };
+    let random = FeatureMap::Random { kernel, features: 80, sampling: Sampling::default() };
+    // Waves about a mean that was rounded otherwise are turned a little.
+    [(FeatureMap::Linear { scale: 1.0 }, 0.0), (nystrom, 0.0), (random, 1e-10)]
+}
+
+#[track_caller]
+fn same_fit(a: &FittedFeatureRidge, b: &FittedFeatureRidge, x: &Array2<f64>, tolerance: f64) {
+    let relative = |a: f64, b: f64| (a / b - 1.0).abs();
+    assert!(relative(a.alpha, b.alpha) <= tolerance.max(1e-10), "{} {}", a.alpha, b.alpha);
+    let worst = a.tried.iter().zip(&b.tried).map(|(a, b)| relative(a.error, b.error)).fold(0.0, f64::max);
+    assert!(worst <= 100.0 * tolerance && a.tried.len() == b.tried.len(), "{worst:e}");
+    close(&a.scores(x.view()).unwrap(), &b.scores(x.view()).unwrap(), tolerance);
+    assert_eq!((a.origin().n, a.origin().d, a.rank()), (b.origin().n, b.origin().d, b.rank()));
+}
+
+/// As they are, the rows of a file give the same bits as in memory; standardised, the same to rounding.
+#[test]
+fn fits_are_those_in_memory() {
+    let scratch = Scratch::new();
+    let file = scratch.file("xy.npy", files::written(&points(7000)));
+    let (file, read) = (file.to_str().unwrap(), with_target("-1"));
+    for scaling in [Scaling::None, Scaling::Standard, Scaling::MinMax] {
+        let options = BlockOptions { scaling: Some(scaling), ..BlockOptions::default() };
+        let data = in_blocks(file, &read, &options).unwrap();
+        let (_, train, _) = in_memory(file, &read, &options);
+        let x = train.x.to_f64().into_owned();
+        if scaling == Scaling::None {
+            assert_eq!(collected(&data), (x.clone(), train.y.as_ref().unwrap().values()));
+            assert!(matches!(data.sample().1.x, Matrix::F64(_)));
+        }
+        for (map, tolerance) in maps() {
+            for alpha in [Alpha::LeaveOneOut, Alpha::Fixed(0.3)] {
+                let ridge = FeatureRidge { alpha, ..FeatureRidge::new(map.clone()) };
+                let context = FitContext::default();
+                let (a, b) =
+                    (ridge.fit_blocks(&data, &context), ridge.fit(x.view(), train.y.as_ref().unwrap(), &context));
+                // Rounding of the columns' scaling grows with the condition of the equations.
+                let tolerance = if scaling == Scaling::None { tolerance } else { 1e-8 };
+                same_fit(&a.unwrap(), &b.unwrap(), &x, tolerance);
+            }
+        }
+    }
+}
+
+/// Singles stay singles on their way, and bytes bytes.
+#[test]
+fn blocks_keep_the_type_of_the_file() {
+    let scratch = Scratch::new();
+    let bytes = Array2::from_shape_fn((5000, 2), |(i, j)| ((i + 3 * j) % 251) as u8);
+    let whole = bytes.mapv(i64::from);
+    for (written, kept) in
+        [(files::written(&points(5000)), "F32"), (files::written(&bytes), "U8"), (files::written(&whole), "F64")]
+    {
+        let file = scratch.file("x.npy", written);
+        let file = file.to_str().unwrap();
+        let options = BlockOptions { scaling: Some(Scaling::None), ..BlockOptions::default() };
+        let data = in_blocks(file, &ReadOptions::default(), &options).unwrap();
+        let want = Table::open(file, &ReadOptions::default()).unwrap().x.to_f64().into_owned();
+        let mut rows = 0;
+        data.pass("rows", &Silent, &mut |block| {
+            let kind = match block.x {
+                Matrix::F64(_) => "F64",
+                Matrix::F32(_) => "F32",
+                Matrix::U8 { .. } => "U8",
+            };
+            assert_eq!(kind, kept);
+            assert_eq!(block.x.to_f64(), want.slice(s![rows..rows + block.n(), ..]));
+            rows += block.n();
+            Ok(true)
+        })
+        .unwrap();
+        assert_eq!(rows, 5000);
+    }
+}
+
+/// Classes from a second file, weights, rows held out, a part of the rows and of the columns.
+#[test]
+fn classes_parts_and_held_out_rows_are_those_in_memory() {
+    let scratch = Scratch::new();
+    let x = points(9000);
+    let labels = Array1::from_shape_fn(9000, |i| if x[[i, 3]] > 2.0 { 7i64 } else { -i64::from(x[[i, 0]] > 0.0) });
+    let target = scratch.file("y.npy", files::written(&labels));
+    let file = scratch.file("x.npy", files::written(&x));
+    let file = file.to_str().unwrap();
+    let read = ReadOptions { rows: Some(500..8500), drop: vec!["3".into()], ..with_target(target.to_str().unwrap()) };
+    let options = BlockOptions { held_out: 800, seed: 3, ..BlockOptions::default() };
+    let data = in_blocks(file, &read, &options).unwrap();
+    let (schema, train, held_out) = in_memory(file, &read, &options);
+    assert_eq!((data.n(), data.d(), data.unlabelled()), (7200, 3, 0));
+    assert_eq!(data.schema().target, schema.target);
+    let held_out = held_out.unwrap();
+    let (x, y) = collected(&data);
+    close(&x, &train.x.to_f64().into_owned(), 1e-13);
+    assert_eq!(y, train.y.as_ref().unwrap().values());
+    assert_eq!(data.held_out().unwrap().y, held_out.y);
+    close(&data.held_out().unwrap().x.to_f64().into_owned(), &held_out.x.to_f64().into_owned(), 1e-13);
+    for class_weights in [ClassWeights::Equal, ClassWeights::Balanced, ClassWeights::Given(vec![("7".into(), 3.0)])] {
+        let ridge = FeatureRidge { class_weights, ..FeatureRidge::new(maps()[1].0.clone()) };
+        let context = FitContext::default();
+        let a = ridge.fit_blocks(&data, &context).unwrap();
+        let b = ridge.fit(train.x.to_f64().view(), train.y.as_ref().unwrap(), &context).unwrap();
+        let new = held_out.x.to_f64().into_owned();
+        same_fit(&a, &b, &new, 1e-9);
+        let p = |f: &FittedFeatureRidge| f.probabilities(f.scores(new.view()).unwrap().view()).unwrap();
+        close(&p(&a), &p(&b), 1e-8);
+        assert!(a.accuracy(new.view(), held_out.y.as_ref().unwrap()).unwrap() > 0.9);
+    }
+    // Taken as numbers.
+    let numbers = BlockOptions { task: Some(Task::Regression), ..options };
+    let data = in_blocks(file, &read, &numbers).unwrap();
+    assert_eq!(data.schema().target.as_ref().unwrap().classes, None);
+    assert!(collected(&data).1.contains(&7.0));
+}
+
+/// Of more rows than candidates for landmarks, some are looked at; the fit is as good.
+#[test]
+fn landmarks_of_many_rows_are_chosen_among_a_sample() {
+    let scratch = Scratch::new();
+    let file = scratch.file("xy.npy", files::written(&points(13_000)));
+    let (file, read) = (file.to_str().unwrap(), with_target("4"));
+    let options = BlockOptions { held_out: 1000, ..BlockOptions::default() };
+    let data = in_blocks(file, &read, &options).unwrap();
+    assert!(data.sample().0.len() < 13_000);
+    let (_, train, held_out) = in_memory(file, &read, &options);
+    let (ridge, held_out) = (FeatureRidge::new(maps()[1].0.clone()), held_out.unwrap());
+    let error = |f: FittedFeatureRidge| {
+        let wrong = f.scores(held_out.x.to_f64().view()).unwrap().column(0).to_owned()
+            - Array1::from(held_out.y.as_ref().unwrap().values());
+        wrong.dot(&wrong) / 1000.0
+    };
+    let a = error(ridge.fit_blocks(&data, &FitContext::default()).unwrap());
+    let b = error(ridge.fit(train.x.to_f64().view(), train.y.as_ref().unwrap(), &FitContext::default()).unwrap());
+    assert!(a < 1.3 * b && b < 0.5, "{a} {b}");
+}
+
+#[test]
+fn unfit_arrays_are_named() {
+    let scratch = Scratch::new();
+    #[track_caller]
+    fn refused(scratch: &Scratch, bytes: &[u8], read: &ReadOptions, task: Option<Task>, words: &[&str]) {
+        let file = scratch.file("x.npy", bytes);
+        let options = BlockOptions { task, ..BlockOptions::default() };
+        let message = in_blocks(file.to_str().unwrap(), read, &options).err().expect("refused").to_string();
+        assert!(words.iter().all(|word| message.contains(word)), "{message}");
+    }
+    let none = ReadOptions::default();
+    let mut x = points(9000);
+    let fortran = x.t().as_standard_layout().into_owned();
+    refused(
+        &scratch,
+        &files::written(&fortran.t().to_owned()),
+        &none,
+        None,
+        &["x.npy", "Fortran order", "ascontiguousarray"],
+    );
+    refused(&scratch, &files::gzip(files::written(&x)), &none, None, &["gzipped", "unpack"]);
+    let whole = files::written(&x);
+    refused(&scratch, &whole[..whole.len() - 2], &none, None, &["truncated"]);
+    refused(&scratch, &whole, &with_target("9"), None, &["no column 9"]);
+    refused(
+        &scratch,
+        &whole,
+        &ReadOptions { rows: Some(9000..9001), ..none.clone() },
+        None,
+        &["9000 rows", "no row 9001"],
+    );
+    refused(&scratch, &whole, &with_target("4"), Some(Task::Classification), &["row 1 ", "not a whole number"]);
+    let short = scratch.file("y.npy", files::written(&Array1::<f64>::zeros(8999)));
+    refused(&scratch, &whole, &with_target(short.to_str().unwrap()), None, &["y.npy", "[8999]", "9000 rows"]);
+    x[[8200, 2]] = f32::NAN;
+    refused(&scratch, &files::written(&x), &none, None, &["row 8201, column 3", "NaN"]);
+    assert!(!TableBlocks::can_open("digits") && !TableBlocks::can_open("x.csv"));
+    assert!(TableBlocks::open("x.csv", &none).is_err());
+}
+
+/// A pass that is asked to end does, after the rows so far.
+#[test]
+fn passes_can_end_early() {
+    let scratch = Scratch::new();
+    let file = scratch.file("x.npy", files::written(&points(13_000)));
+    let data = in_blocks(file.to_str().unwrap(), &with_target("4"), &BlockOptions::default()).unwrap();
+    let mut blocks = 0;
+    let seen = data.pass("rows", &Silent, &mut |_| {
+        blocks += 1;
+        Ok(blocks < 2)
+    });
+    assert_eq!((seen.unwrap(), blocks), (8192, 2));
+    // A request that is there from the start: the fit is to the first block.
+    let interrupt = mercer::Interrupt::new();
+    interrupt.request();
+    let context = FitContext { interrupt: Some(&interrupt), ..FitContext::default() };
+    let fitted = FeatureRidge::new(FeatureMap::Linear { scale: 1.0 }).fit_blocks(&data, &context).unwrap();
+    assert!(fitted.notes()[0].contains("interrupted after 4096 of 13000 rows"), "{:?}", fitted.notes());
+}
+
+/// The spectrum of rows in blocks is that in memory, and so is its certificate: n is small enough for all rows to be in the sample.
+#[test]
+fn spectra_are_those_in_memory() {
+    let scratch = Scratch::new();
+    let file = scratch.file("x.npy", files::written(&points(7000)));
+    let (file, read, k) = (file.to_str().unwrap(), ReadOptions::default(), 5);
+    let kernel = kernel("matern32(3)");
+    for (held_out, precision) in [(600, Precision::F64), (0, Precision::F64), (600, Precision::F32)] {
+        let options = BlockOptions { held_out, ..BlockOptions::default() };
+        let keep = |n| BlockProblem::rows_in_memory(n, 60, 0);
+        let data = BlockDataset::fit(TableBlocks::open(file, &read).unwrap(), &options, &keep, &Silent).unwrap();
+        let (_, train, fresh) = in_memory(file, &read, &options);
+        let context = FitContext { precision, ..FitContext::default() };
+        let operator = context.kernel_operator(&kernel, &train.x).unwrap();
+        let nystrom = Nystrom { landmarks: 60, choice: Landmarks::KMeansPlusPlus };
+        let fourier = Fourier { features: 200, ..Fourier::usual(k) };
+        for method in [&nystrom as &dyn Method, &fourier] {
+            let points = fresh.as_ref().map(|fresh| fresh.x.rows().into());
+            let b = Spectrum::fit(method, &Problem { operator: &operator, k, context }, points).unwrap();
+            let points = data.held_out().map(|fresh| fresh.x.rows().into());
+            let problem = BlockProblem { data: &data, kernel: &kernel, k, context };
+            let a = Spectrum::fit_blocks(method, &problem, points).unwrap();
+            let tolerance = if precision == Precision::F64 { 1e-10 } else { 1e-4 };
+            let [mu, nu] = [&a, &b].map(|s| Array2::from_shape_vec((1, k), s.eigenvalues.clone()).unwrap());
+            close(&mu, &nu, tolerance);
+            let at = train.x.select(&[3, 5000, 77]);
+            let [f, g] = [&a, &b].map(|s| s.transform(at.rows()).unwrap().mapv(f64::abs));
+            close(&f, &g, 1e4 * tolerance);
+            assert_eq!((a.origin.n, a.origin.d, a.certificate.held_out), (b.origin.n, b.origin.d, held_out));
+            assert_eq!(a.certificate.standing, b.certificate.standing);
+            assert!((a.certificate.trace / b.certificate.trace - 1.0).abs() < 1e-6);
+            // Without held-out points, 2000 of the fitted ones stand in, of which memory has all.
+            let loose = if held_out == 0 { 0.5 } else { 1e-3 };
+            for (a, b) in a.certificate.residual.iter().zip(&b.certificate.residual) {
+                assert!((a.unwrap() / b.unwrap() - 1.0).abs() < loose, "{a:?} {b:?}");
+            }
+        }
+        let refused = |method: &dyn Method| {
+            let problem = BlockProblem { data: &data, kernel: &kernel, k, context };
+            Spectrum::fit_blocks(method, &problem, None).err().expect("refused").to_string()
+        };
+        assert!(refused(&Krylov::default()).contains("the method krylov needs all points in memory"));
+        assert!(refused(&Fourier { ritz: true, ..fourier }).contains("Rayleigh–Ritz needs all points in memory"));
+    }
+}
+
+#[cfg(feature = "parquet")]
+mod parquet_files {
+    use super::*;
+    use files::tables::{Group, column};
+    use parquet::data_type::{ByteArray, ByteArrayType, DoubleType, FloatType, Int32Type, Int64Type};
+
+    const SCHEMA: &str = "OPTIONAL BYTE_ARRAY colour (UTF8); REQUIRED BYTE_ARRAY sold (UTF8); OPTIONAL FLOAT size; \
+                          REQUIRED INT32 day (DATE); REQUIRED BYTE_ARRAY late (UTF8); REQUIRED INT64 zip; OPTIONAL DOUBLE y;";
+
+    /// Rows from `first` on. The word `maybe` occurs in the last rows only, and so does the colour `mauve`.
+    fn group(first: usize, rows: usize) -> impl Fn(&mut Group) {
+        move |g: &mut Group| {
+            let all = first..first + rows;
+            let is_there = |rare: usize| all.clone().map(|i| i16::from(i % rare != 5)).collect::<Vec<_>>();
+            let there = |rare: usize| all.clone().filter(move |i| i % rare != 5);
+            let colour = |i: usize| if i > 9000 && i.is_multiple_of(3) { "mauve" } else { ["red", "blue"][i % 7 % 2] };
+            let colours: Vec<ByteArray> = there(40).map(|i| colour(i).into()).collect();
+            column::<ByteArrayType>(g, &colours, Some(&is_there(40)));
+            let sold: Vec<ByteArray> = all.clone().map(|i| ["no", "yes"][i % 2].into()).collect();
+            column::<ByteArrayType>(g, &sold, None);
+            let sizes: Vec<f32> = there(30).map(|i| 100.0 + (i as f32).sin()).collect();
+            column::<FloatType>(g, &sizes, Some(&is_there(30)));
+            let days: Vec<i32> = all.clone().map(|i| 19_000 + (i % 365) as i32).collect();
+            column::<Int32Type>(g, &days, None);
+            let late = |i: usize| if i > 9500 { "maybe" } else { ["false", "true"][i % 5 % 2] };
+            let lates: Vec<ByteArray> = all.clone().map(|i| late(i).into()).collect();
+            column::<ByteArrayType>(g, &lates, None);
+            let zips: Vec<i64> = all.clone().map(|i| 1000 + (i % 4) as i64).collect();
+            column::<Int64Type>(g, &zips, None);
+            let y = |i: usize| (i as f64).sin() + (i % 2) as f64 + if colour(i) == "mauve" { 2.0 } else { 0.0 };
+            let ys: Vec<f64> = there(50).map(y).collect();
+            column::<DoubleType>(g, &ys, Some(&is_there(50)));
+        }
+    }
+
+    fn written() -> Vec<u8> {
+        let groups = [group(0, 3000), group(3000, 5000), group(8000, 2000)];
+        let groups: Vec<&dyn Fn(&mut Group)> = groups.iter().map(|g| g as &dyn Fn(&mut Group)).collect();
+        files::tables::file(SCHEMA, parquet::basic::Compression::SNAPPY, &groups)
+    }
+
+    /// Words, dates, truth values and missing values over blocks that are no row groups: what is read, and the schema.
+    #[test]
+    fn tables_are_those_in_memory() {
+        let scratch = Scratch::new();
+        let file = scratch.file("t.parquet", written());
+        let file = file.to_str().unwrap();
+        let options = BlockOptions { missing: Missing::Impute, ..BlockOptions::default() };
+        for (rows, held_out) in [(None, 0), (None, 700), (Some(2500..9800), 0)] {
+            let read = ReadOptions {
+                skip_unlabelled: true,
+                categories: vec!["zip".into()],
+                rows: rows.clone(),
+                ..with_target("y")
+            };
+            let options = BlockOptions { held_out, ..options };
+            let data = in_blocks(file, &read, &options).unwrap();
+            // Rows are drawn among those with and without a target, so that others are held out than in memory.
+            if held_out > 0 {
+                let rows = data.held_out().unwrap().n();
+                assert!((670..=700).contains(&rows) && data.n() == 9800 - rows, "{rows}");
+                continue;
+            }
+            let (schema, train, _) = in_memory(file, &read, &options);
+            assert_eq!(data.schema().features(), schema.features());
+            assert_eq!(data.schema().columns, schema.columns);
+            assert_eq!(data.schema().target, schema.target);
+            assert_eq!(data.unlabelled(), if rows.is_some() { 146 } else { 200 });
+            let ((x, y), want) = (collected(&data), train.x.to_f64().into_owned());
+            close(&x, &want, 1e-12);
+            assert_eq!(y, train.y.as_ref().unwrap().values());
+            let mean = want.mean_axis(Axis(0)).unwrap();
+            close(&data.mean().insert_axis(Axis(0)).to_owned(), &mean.insert_axis(Axis(0)), 1e-12);
+            let (map, context) = (maps()[2].0.clone(), FitContext::default());
+            // Others are left out than in memory, for the same reason: with an α of its own, the fit is the same.
+            let ridge = FeatureRidge { alpha: Alpha::Fixed(0.2), ..FeatureRidge::new(map) };
+            let a = ridge.fit_blocks(&data, &context).unwrap();
+            let b = ridge.fit(want.view(), train.y.as_ref().unwrap(), &context).unwrap();
+            same_fit(&a, &b, &want, 1e-9);
+            let found = FeatureRidge { alpha: Alpha::LeaveOneOut, ..ridge }.fit_blocks(&data, &context).unwrap();
+            assert!(found.tried.len() > 10, "{:?}", found.tried);
+        }
+    }
+
+    /// A target of words, and words in it that a block does not have.
+    #[test]
+    fn words_are_classes() {
+        let scratch = Scratch::new();
+        let file = scratch.file("t.parquet", written());
+        let file = file.to_str().unwrap();
+        let read = ReadOptions { drop: vec!["colour".into(), "size".into(), "y".into()], ..with_target("late") };
+        let data = in_blocks(file, &read, &BlockOptions::default()).unwrap();
+        let (schema, train, _) = in_memory(file, &read, &BlockOptions::default());
+        assert_eq!(schema.target.as_ref().unwrap().classes.as_ref().unwrap(), &["false", "maybe", "true"]);
+        assert_eq!(data.schema().target, schema.target);
+        assert_eq!(collected(&data).1, train.y.as_ref().unwrap().values());
+        let Some(Target::Classes { labels, names }) = &data.sample().1.y else { panic!("classes") };
+        assert_eq!((labels.len(), names.len()), (data.sample().0.len(), 3));
+        let regress = BlockOptions { task: Some(Task::Regression), ..BlockOptions::default() };
+        let message = in_blocks(file, &read, &regress).err().unwrap().to_string();
+        assert!(message.contains("`late` holds words, such as `false`"), "{message}");
+    }
+
+    #[test]
+    fn unfit_tables_are_named() {
+        let scratch = Scratch::new();
+        let file = scratch.file("t.parquet", written());
+        let file = file.to_str().unwrap();
+        let refused = |read: &ReadOptions, words: &[&str]| {
+            let message = in_blocks(file, read, &BlockOptions::default()).err().expect("refused").to_string();
+            assert!(words.iter().all(|word| message.contains(word)), "{message}");
+        };
+        refused(&ReadOptions::default(), &["row 6, column 1 (counted from 1), `colour`", "missing", "impute"]);
+        refused(&with_target("y"), &["row 6, column 7", "missing"]);
+        let read = ReadOptions { rows: Some(8100..9000), columns: Some(vec!["size".into()]), ..ReadOptions::default() };
+        refused(&read, &["row 8106, column 3 (counted from 1), `size`"]);
+        refused(&with_target("z"), &["unknown column 'z'"]);
+        let words: Vec<ByteArray> = (0..6000).map(|i| format!("w{i}").as_str().into()).collect();
+        let fill = |g: &mut Group| column::<ByteArrayType>(g, &words, None);
+        let many = files::tables::file("REQUIRED BYTE_ARRAY w (UTF8);", parquet::basic::Compression::SNAPPY, &[&fill]);
+        let many = scratch.file("many.parquet", many);
+        let message =
+            in_blocks(many.to_str().unwrap(), &ReadOptions::default(), &BlockOptions::default()).err().unwrap();
+        assert!(message.to_string().contains("more than 1000 different words"), "{message}");
+    }
+}
