@@ -304,7 +304,7 @@ impl Task for Iteration<'_> {
     }
 
     fn due(&self) -> bool {
-        self.monitor.watch.is_some_and(|watch| watch.due(self.curve.len(), &self.held_out))
+        self.monitor.watch.is_some_and(|watch| watch.due(self.curve.len(), &self.held_out, self.done))
     }
 
     fn validate(&mut self) -> Result<()> {

@@ -173,9 +173,10 @@ pub(super) struct Watch<'a> {
 }
 
 impl Watch<'_> {
-    /// Whether a measurement is due after `done` iterations.
-    pub fn due(&self, done: usize, found: &[HeldOutError]) -> bool {
-        done > 0 && done.is_multiple_of(self.every) && found.last().is_none_or(|last| last.iteration != done)
+    /// Whether a measurement is due after `done` iterations; one is, where they have converged.
+    pub fn due(&self, done: usize, found: &[HeldOutError], converged: bool) -> bool {
+        let due = done > 0 && (converged || done.is_multiple_of(self.every));
+        due && found.last().is_none_or(|last| last.iteration != done)
     }
 }
 

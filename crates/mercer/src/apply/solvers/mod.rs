@@ -241,7 +241,7 @@ impl Task for Passes<'_> {
 
     fn due(&self) -> bool {
         let diverged = self.ended && self.best.as_ref().is_none_or(|(residual, _)| *residual > 0.0);
-        !diverged && self.monitor.watch.is_some_and(|watch| watch.due(self.curve.len(), &self.held_out))
+        !diverged && self.monitor.watch.is_some_and(|watch| watch.due(self.curve.len(), &self.held_out, self.ended))
     }
 
     fn validate(&mut self) -> Result<()> {
