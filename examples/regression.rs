@@ -21,7 +21,7 @@ fn main() -> mercer::Result<()> {
 
     let solver = RidgeSolver::conjugate_gradients(Precision::F64);
     let iterative = Ridge { alpha, solver, ..Ridge::new(kernel.clone()) }.fit(x.view(), &y, &context)?;
-    let products = iterative.iterations.unwrap_or_default();
+    let products = iterative.convergence.iterations.unwrap_or_default();
     println!("{products} products with K: {:.4}", error(&iterative.predict(new.view())?, &truth));
 
     let operator = context.kernel_operator(&kernel, x.view())?;

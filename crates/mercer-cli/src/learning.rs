@@ -7,12 +7,12 @@ pub use blocks::PASSES;
 use crate::learnt::{Learnt, Model};
 use crate::methods::number;
 use crate::precomputed;
+use crate::solving::{Solved, Solving};
 use crate::ways::{By, Form, Loss, Solver, Way, name};
 use clap::Args;
 use mercer::apply::{
-    Alpha, Bandwidth, ClassWeights, Criterion, EpochSolver, Falkon, FeatureLogistic, FeatureMap, FeatureRidge, Fit,
-    KernelSearch, Learner, MetricForm, NadarayaWatson, NtkEnsemble, RecursiveFeatureMachine, Ridge, RidgeSolver,
-    SpectralRidge,
+    Alpha, Bandwidth, ClassWeights, Convergence, Criterion, FeatureLogistic, FeatureMap, FeatureRidge, Fit,
+    KernelSearch, Learner, MetricForm, NadarayaWatson, NtkEnsemble, RecursiveFeatureMachine, SpectralRidge,
 };
 use mercer::data::{Dataset, Target};
 use mercer::kernel::{Expression, Kernel, Kind, catalogue};
@@ -27,15 +27,12 @@ const PAIRS: usize = 200;
 /// Random features by default.
 const RANDOM_FEATURES: usize = 2000;
 
-/// Landmarks of Falkon by default.
-const CENTRES: usize = 5000;
-
 /// Options of the ways to learn.
 #[derive(Args)]
 pub struct Learning {
     /// How to learn
     #[arg(long, default_value = "auto")]
-    method: Way,
+    pub(crate) method: Way,
 
     /// What is minimised; logistic is for classes, on features (nystrom, random-features, linear)
     #[arg(long, default_value = "squared")]
@@ -46,11 +43,11 @@ pub struct Learning {
     #[arg(long, value_name = "NUMBER", value_parser = auto_or_ridge, allow_negative_numbers = true)]
     alpha: Option<Choice>,
 
-    /// nystrom, rfm: landmarks [default: 1000; rfm: none up to 4000 points]; random-features: features [default: 2000]; falkon: landmarks
-    /// [default: 5000]; spectrum: eigenpairs [default: 200];
+    /// nystrom, rfm: landmarks [default: 1000; rfm: none up to 4000 points]; random-features: features [default: 2000]; falkon, krill: landmarks
+    /// [default: 5000]; eigenpro: landmarks [default: all points]; spectrum: eigenpairs [default: 200];
     /// ridge by cg: rank of the preconditioner [default: 200, or 2√n where that is more]
     #[arg(long, visible_aliases = ["landmarks", "features"], value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    rank: Option<u32>,
+    pub(crate) rank: Option<u32>,
 
     /// Weights of the classes: balanced, or numbers such as rare=5,other=1 [default: all 1]
     #[arg(long, value_name = "WEIGHTS", value_parser = class_weights)]
@@ -71,7 +68,10 @@ pub struct Learning {
 
     /// ridge: how the linear system is solved [default: by size and memory]
     #[arg(long)]
-    solver: Option<Solver>,
+    pub(crate) solver: Option<Solver>,
+
+    #[command(flatten)]
+    pub(crate) solving: Solving,
 
     /// rfm: the matrix of the metric [default: the one with the least left-out error]
     #[arg(long)]
@@ -138,19 +138,38 @@ impl Learning {
     /// What can be refused before any work.
     pub fn check(&self) -> Result<()> {
         use Way::{
-            Askotch, Auto, Eigenpro, Falkon, Linear, NadarayaWatson, NtkEnsemble, Nystrom, RandomFeatures, Rfm,
+            Askotch, Auto, Eigenpro, Falkon, Krill, Linear, NadarayaWatson, NtkEnsemble, Nystrom, RandomFeatures, Rfm,
             Richardson, Ridge, Spectrum,
         };
-        const RIDGE: &[Way] =
-            &[Auto, Ridge, Nystrom, RandomFeatures, Spectrum, Linear, Rfm, Falkon, Askotch, Eigenpro, Richardson];
-        let rules: [(&str, bool, &[Way]); 10] = [
+        const RIDGE: &[Way] = &[
+            Auto,
+            Ridge,
+            Nystrom,
+            RandomFeatures,
+            Spectrum,
+            Linear,
+            Rfm,
+            Falkon,
+            Krill,
+            Askotch,
+            Eigenpro,
+            Richardson,
+        ];
+        const RANKED: &[Way] = &[Auto, Ridge, Nystrom, RandomFeatures, Spectrum, Rfm, Falkon, Krill, Eigenpro];
+        const ITERATIVE: &[Way] = &[Ridge, Falkon, Krill, Askotch, Eigenpro, Richardson];
+        let by_solver = self.method == Auto && self.solver.is_some();
+        let iterative = |given: bool| given && !by_solver;
+        let rules: [(&str, bool, &[Way]); 13] = [
             ("time", self.time.is_some(), &[NtkEnsemble]),
             ("loss logistic", self.is_logistic(), &[Auto, Nystrom, RandomFeatures, Spectrum, Linear]),
             ("bandwidth", self.bandwidth.is_some(), &[NadarayaWatson]),
             ("alpha", self.alpha.is_some(), RIDGE),
             ("cv", self.cv.is_some(), RIDGE),
             ("solver", self.solver.is_some(), &[Auto, Ridge]),
-            ("rank", self.rank.is_some(), &[Auto, Ridge, Nystrom, RandomFeatures, Spectrum, Rfm, Falkon]),
+            ("rank", self.rank.is_some(), RANKED),
+            ("checkpoint", iterative(self.solving.keeping.checkpoint.is_some()), ITERATIVE),
+            ("tolerance", iterative(self.solving.tolerance.is_some()), ITERATIVE),
+            ("iterations", iterative(self.solving.iterations.is_some()), ITERATIVE),
             ("metric", self.metric.is_some(), &[Rfm]),
             ("rounds", self.rounds.is_some(), &[Rfm]),
             ("class-weight", self.class_weight.is_some(), RIDGE),
@@ -169,20 +188,10 @@ impl Learning {
             self.is_logistic() && self.solver.is_some(),
             "--loss logistic is for methods on features, and --solver for ridge; leave one of them out"
         );
-        Ok(())
+        self.solving.keeping.check()
     }
 
-    /// The name of the solver, where it is one that goes over the rows again and again.
-    pub fn epoch_solver(&self) -> Option<&'static str> {
-        match self.method {
-            Way::Askotch => Some("ASkotch"),
-            Way::Eigenpro => Some("EigenPro"),
-            Way::Richardson => Some("Richardson's iteration"),
-            _ => None,
-        }
-    }
-
-    fn weights(&self) -> ClassWeights {
+    pub(crate) fn weights(&self) -> ClassWeights {
         self.class_weight.clone().unwrap_or_default()
     }
 
@@ -210,8 +219,14 @@ impl Learning {
         Ok(candidates)
     }
 
-    /// Fits the examples under the kernel that suits them best.
-    pub fn learn(&self, candidates: &[Expression], train: &Dataset, fit: &FitContext<'_>) -> Result<Learnt> {
+    /// Fits the examples under the kernel that suits them best. Iterative solvers measure the error on `watched` along the way.
+    pub fn learn(
+        &self,
+        candidates: &[Expression],
+        train: &Dataset,
+        watched: Option<&Dataset>,
+        fit: &FitContext<'_>,
+    ) -> Result<Learnt> {
         let (x, y) = (train.x.to_f64(), train.y.as_ref().expect("checked"));
         fail_if!(
             self.is_logistic() && matches!(y, Target::Values(_)),
@@ -225,7 +240,7 @@ impl Learning {
             && !one.is_automatic()
             && self.criterion == By::LeftOut
         {
-            return self.learn_under(one.resolve(&train.x, fit.seed)?, x.view(), y, fit);
+            return self.learn_under(one.resolve(&train.x, fit.seed)?, x.view(), y, watched, fit);
         }
         let criterion = match self.criterion {
             By::LeftOut => Criterion::LeftOut,
@@ -234,7 +249,7 @@ impl Learning {
         let (candidates, class_weights) = (candidates.to_vec(), self.weights());
         let search = KernelSearch { candidates, criterion, alpha: self.alpha(), class_weights };
         let found = search.best(x.view(), y, fit)?;
-        let learnt = self.learn_under(found.kernel.clone(), x.view(), y, fit)?;
+        let learnt = self.learn_under(found.kernel.clone(), x.view(), y, watched, fit)?;
         Ok(Learnt { search: Some(found), ..learnt })
     }
 
@@ -257,20 +272,20 @@ impl Learning {
         Ok(Learnt::new(fitted, alpha, tried))
     }
 
-    fn learn_under(&self, kernel: Kernel, x: ArrayView2<f64>, y: &Target, fit: &FitContext<'_>) -> Result<Learnt> {
-        let rank = self.rank.map(|rank| rank as usize);
+    fn learn_under(
+        &self,
+        kernel: Kernel,
+        x: ArrayView2<f64>,
+        y: &Target,
+        watched: Option<&Dataset>,
+        fit: &FitContext<'_>,
+    ) -> Result<Learnt> {
+        let iterative = |kernel| Solved { learning: self, kernel, x, y, watched, fit };
         match self.method {
-            Way::Auto => self.by_choice(kernel, x, y, fit),
+            Way::Auto => self.by_choice(iterative(kernel)),
             Way::Rfm => unreachable!("it takes an expression"),
-            Way::Askotch => self.by_epochs(EpochSolver::Askotch, kernel, x, y, fit),
-            Way::Eigenpro => self.by_epochs(EpochSolver::EigenPro, kernel, x, y, fit),
-            Way::Richardson => self.by_epochs(EpochSolver::Richardson, kernel, x, y, fit),
-            Way::Falkon => {
-                let landmarks = rank.unwrap_or(CENTRES).min(x.nrows());
-                let (alpha, class_weights) = (self.alpha(), self.weights());
-                let fitted = Falkon { alpha, class_weights, ..Falkon::new(kernel, landmarks) }.fit(x, y, fit)?;
-                let (rank, alpha, tried) = (fitted.rank(), fitted.alpha, fitted.tried.clone());
-                Ok(Learnt { rank: Some(rank), ..Learnt::new(fitted, alpha, tried) })
+            Way::Ridge | Way::Askotch | Way::Richardson | Way::Eigenpro | Way::Falkon | Way::Krill => {
+                iterative(kernel).learn()
             }
             Way::NadarayaWatson => self.average(kernel, x, y, fit),
             Way::NtkEnsemble => {
@@ -278,7 +293,6 @@ impl Learning {
                 let fitted = NtkEnsemble { kernel, time }.fit(x, y, fit)?;
                 Ok(Learnt { parameter: ("time", time), ..Learnt::new(fitted, 0.0, vec![]) })
             }
-            Way::Ridge => self.ridge(kernel, x, y, fit),
             Way::Spectrum => self.spectral(kernel, x, y, fit),
             Way::Linear | Way::Nystrom | Way::RandomFeatures => {
                 self.on_features(self.feature_map(kernel, x.dim(), fit)?, x, y, fit)
@@ -305,24 +319,24 @@ impl Learning {
     }
 
     /// By the method that suits the data.
-    fn by_choice(&self, kernel: Kernel, x: ArrayView2<f64>, y: &Target, fit: &FitContext<'_>) -> Result<Learnt> {
+    fn by_choice(&self, on: Solved) -> Result<Learnt> {
         if self.solver.is_some() {
-            return self.ridge(kernel, x, y, fit);
+            return on.ridge(None);
         }
-        let rank = self.rank.map(|rank| rank as usize);
-        let (learner, why) = Learner::choose(&kernel, x.dim(), rank, fit);
+        let (rank, dim) = (self.rank.map(|rank| rank as usize), on.x.dim());
+        let (learner, why) = Learner::choose(&on.kernel, dim, rank, on.fit);
         let (learnt, why) = match learner {
-            Learner::Features(map) => (self.on_features(map, x, y, fit)?, why),
+            Learner::Features(map) => (self.on_features(map, on.x, on.y, on.fit)?, why),
             Learner::Ridge(_) if self.is_logistic() => {
-                let map = FeatureMap::of_kernel(&kernel, x.dim(), rank, fit);
-                (self.on_features(map, x, y, fit)?, "logistic regression is for methods on features".into())
+                let map = FeatureMap::of_kernel(&on.kernel, dim, rank, on.fit);
+                (self.on_features(map, on.x, on.y, on.fit)?, "logistic regression is for methods on features".into())
             }
-            Learner::Ridge(_) => (self.ridge(kernel, x, y, fit)?, why),
+            Learner::Ridge(solver) => (on.ridge(Some(solver))?, why),
         };
         Ok(Learnt { why: Some(format!("method {}: {why}", learnt.origin().method)), ..learnt })
     }
 
-    fn alpha(&self) -> Alpha {
+    pub(crate) fn alpha(&self) -> Alpha {
         match (self.alpha.flatten(), self.cv) {
             (Some(value), _) => Alpha::Fixed(value),
             (None, Some(folds)) => Alpha::CrossValidation { folds: folds as usize },
@@ -348,45 +362,6 @@ impl Learning {
         let fitted = FeatureLogistic { map, alpha, class_weights: self.weights() }.fit(x, y, fit)?;
         let (rank, alpha, tried) = (fitted.rank(), fitted.alpha, fitted.tried.clone());
         Ok(Learnt { rank: Some(rank), measure: "log loss", ..Learnt::new(fitted, alpha, tried) })
-    }
-
-    fn ridge(&self, kernel: Kernel, x: ArrayView2<f64>, y: &Target, fit: &FitContext<'_>) -> Result<Learnt> {
-        let rank = self.rank.map(|rank| rank as usize);
-        let solver = match (self.solver, RidgeSolver::conjugate_gradients(fit.precision)) {
-            (None, _) if rank.is_none() => RidgeSolver::Auto,
-            (Some(Solver::Direct), _) => RidgeSolver::Direct,
-            (_, RidgeSolver::ConjugateGradients { tolerance, iterations, .. }) => {
-                RidgeSolver::ConjugateGradients { tolerance, iterations, rank }
-            }
-            (_, other) => other,
-        };
-        self.ridge_by(solver, kernel, x, y, fit)
-    }
-
-    fn by_epochs(
-        &self,
-        solver: EpochSolver,
-        kernel: Kernel,
-        x: ArrayView2<f64>,
-        y: &Target,
-        fit: &FitContext<'_>,
-    ) -> Result<Learnt> {
-        self.ridge_by(RidgeSolver::epochs(solver), kernel, x, y, fit)
-    }
-
-    fn ridge_by(
-        &self,
-        solver: RidgeSolver,
-        kernel: Kernel,
-        x: ArrayView2<f64>,
-        y: &Target,
-        fit: &FitContext<'_>,
-    ) -> Result<Learnt> {
-        let (alpha, class_weights) = (self.alpha(), self.weights());
-        let fitted = Ridge { kernel, alpha, solver, centred: true, class_weights }.fit(x, y, fit)?;
-        let (alpha, tried) = (fitted.alpha, fitted.tried.clone());
-        let (iterations, residual, curve) = (fitted.iterations, fitted.residual, fitted.curve.clone());
-        Ok(Learnt { iterations, residual, curve, ..Learnt::new(fitted, alpha, tried) })
     }
 
     fn spectral(&self, kernel: Kernel, x: ArrayView2<f64>, y: &Target, fit: &FitContext<'_>) -> Result<Learnt> {
@@ -425,9 +400,7 @@ impl Learning {
             tried: average.tried.clone(),
             measure: "mean squared error",
             parameter: ("bandwidth", average.bandwidth),
-            iterations: None,
-            residual: None,
-            curve: vec![],
+            convergence: Convergence::default(),
             rank: None,
             search: None,
             metrics: None,

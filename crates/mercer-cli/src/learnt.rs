@@ -1,7 +1,7 @@
 //! What `mercer regress` fitted.
 
 use mercer::Result;
-use mercer::apply::{FittedNadarayaWatson, FoundKernel, MetricForm, SavedPredict, Tried, TriedMetric};
+use mercer::apply::{Convergence, FittedNadarayaWatson, FoundKernel, MetricForm, SavedPredict, Tried, TriedMetric};
 use mercer::spectrum::Origin;
 use ndarray::{Array2, ArrayView2};
 use serde::Serialize;
@@ -16,10 +16,8 @@ pub struct Learnt {
     pub measure: &'static str,
     /// The number that was given or chosen.
     pub parameter: (&'static str, f64),
-    pub iterations: Option<usize>,
-    pub residual: Option<f64>,
-    /// The residual after each iteration.
-    pub curve: Vec<f64>,
+    /// How an iterative solver went.
+    pub convergence: Convergence,
     /// Landmarks, features or eigenfunctions.
     pub rank: Option<usize>,
     /// The search for the kernel, where there was one.
@@ -73,9 +71,7 @@ impl Learnt {
             tried,
             measure: "mean squared error",
             parameter: ("alpha", alpha),
-            iterations: None,
-            residual: None,
-            curve: vec![],
+            convergence: Convergence::default(),
             rank: None,
             search: None,
             metrics: None,

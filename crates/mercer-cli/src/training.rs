@@ -1,12 +1,12 @@
 //! Options of the methods that train networks.
 
+use crate::keeping::Keeping;
 use crate::methods::{Entry, choice, positive};
 use clap::Args;
 use mercer::compute::{Math, Rule};
 use mercer::net::ScheduleKind;
 use mercer::spectrum::Method;
 use mercer::spectrum::neural::{Kind, Nested, Nesting, Neural, NeuralEf, Spin, Stop, Training};
-use std::path::PathBuf;
 
 /// Options of the methods that train networks.
 #[derive(Args, Default)]
@@ -40,21 +40,8 @@ pub struct TrainingOptions {
     #[arg(long)]
     pub no_finish: bool,
 
-    /// File to keep the state of training in, every --checkpoint-every seconds
-    #[arg(long, value_name = "FILE")]
-    pub checkpoint: Option<PathBuf>,
-
-    /// Seconds between checkpoints [default: 30]
-    #[arg(long, value_name = "SECONDS", value_parser = positive, requires = "checkpoint")]
-    pub checkpoint_every: Option<f64>,
-
-    /// Continue from the checkpoint; the result is the same to the bit as that of an uninterrupted run
-    #[arg(long, requires = "checkpoint")]
-    pub resume: bool,
-
-    /// Replace a checkpoint that is there, by that of this run
-    #[arg(long, requires = "checkpoint", conflicts_with = "resume")]
-    pub overwrite: bool,
+    #[command(flatten)]
+    pub keeping: Keeping,
 
     /// neuralef, spin: the objective as published, which is less accurate where the first eigenvalue dominates. neuralef
     /// keeps functions apart one by one, not together; spin has moving averages, which take k + 1 backward passes a step
@@ -102,10 +89,9 @@ fn make(kind: Kind, o: &TrainingOptions) -> Box<dyn Method> {
     settings.learning_rate = o.rate.unwrap_or(settings.learning_rate);
     settings.schedule = o.schedule.unwrap_or(settings.schedule);
     settings.rule = o.optimiser.unwrap_or(settings.rule);
-    settings.checkpoint = o.checkpoint.clone();
-    settings.checkpoint_seconds = o.checkpoint_every.unwrap_or(settings.checkpoint_seconds);
-    settings.resume = o.resume;
-    settings.overwrite = o.overwrite;
+    settings.checkpoint = o.keeping.checkpoint.clone();
+    settings.checkpoint_seconds = o.keeping.checkpoint_every.unwrap_or(settings.checkpoint_seconds);
+    (settings.resume, settings.overwrite) = (o.keeping.resume, o.keeping.overwrite);
     settings.finish = !o.no_finish;
     settings.math = o.math.unwrap_or(settings.math);
     method.architecture = o.net.clone();

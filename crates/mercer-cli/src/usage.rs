@@ -57,6 +57,7 @@ const OPTIONS: &[(&str, &str)] = &[
     ("the Nyström method", "--method nystrom"),
     ("the NeuralEF method", "--method neuralef"),
     ("a larger tolerance", "--tolerance"),
+    ("more iterations", "--iterations"),
     ("a preconditioner of higher rank", "--rank"),
     ("a larger α", "--alpha"),
     ("landmarks stand for them", "--rank"),

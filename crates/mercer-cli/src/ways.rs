@@ -4,7 +4,8 @@ use clap::ValueEnum;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Way {
-    /// By the number of points, the kernel and the memory: ridge for few, linear for linear kernels, else nystrom
+    /// By the number of points, the kernel, the memory and the device: ridge for few, linear for linear kernels, else nystrom; on a
+    /// GPU ridge for many
     Auto,
     /// Kernel ridge regression on all points
     Ridge,
@@ -21,12 +22,14 @@ pub enum Way {
     NadarayaWatson,
     /// Kernel ridge regression on all points by ASkotch: the exact solution on one block of rows after the other, accelerated
     Askotch,
-    /// The same by EigenPro: gradient steps on batches of rows, with the leading eigenvectors damped
+    /// The same by EigenPro: gradient steps on batches of rows, with the leading eigenvectors damped; with --rank, on landmark points
     Eigenpro,
     /// The same by Richardson's iteration
     Richardson,
     /// Ridge regression on features of many landmark points, by conjugate gradients
     Falkon,
+    /// The same, preconditioned by a sketch of all rows
+    Krill,
     /// Recursive feature machine: ridge regression under a metric that is learnt from the gradients of its predictions
     Rfm,
     /// All infinitely wide networks of the kernel ntk(…), trained for a time: their mean and deviations, for numbers

@@ -118,6 +118,37 @@ fn regression() {
     assert!(object["train"]["rmse"].as_f64().unwrap() < 0.2, "{object}");
 }
 
+/// Every iterative solver returns its best iterate, and its checkpoint is continued.
+#[test]
+fn solvers() {
+    let folder = Folder::new();
+    std::fs::write(folder.join("d.csv"), table(1500)).unwrap();
+    for (i, (method, stage)) in [
+        ("ridge --solver cg --rank 10", "conjugate gradients"),
+        ("askotch", "ASkotch"),
+        ("eigenpro", "EigenPro"),
+        ("richardson", "Richardson's iteration"),
+        ("falkon --rank 300", "conjugate gradients"),
+        ("krill --rank 300", "conjugate gradients"),
+        ("eigenpro --rank 300", "EigenPro"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let line = format!(
+            "regress d.csv --target y --kernel rbf(0.1) --alpha 1e-9 --tolerance 1e-14 --iterations 100000 --method {method} --checkpoint c{i}"
+        );
+        let object = kept(&folder, &line, stage, "interrupted after");
+        let residual = object["residual"].as_f64().unwrap();
+        assert!(residual <= 1.0 && residual > 1e-14, "{method}: {object}");
+        let before = object["curve"].as_array().unwrap().len();
+        let again = kept(&folder, &format!("{line} --resume"), stage, "continue that run (--resume)");
+        let curve = again["curve"].as_array().unwrap();
+        assert!(curve.len() > before, "{method}");
+        assert_eq!(curve[..before], object["curve"].as_array().unwrap()[..], "{method}");
+    }
+}
+
 /// A table of points in the plane and a smooth function of them.
 fn table(n: usize) -> String {
     let row = |i: usize| {

@@ -301,6 +301,6 @@ impl Learning {
             }
         };
         let Learning { alpha, centred, class_weights, .. } = self;
-        Ok(Handle::predict(Ridge { kernel, alpha, solver, centred, class_weights }.fit(x, y, context)?))
+        Ok(Handle::predict(Ridge { alpha, solver, centred, class_weights, ..Ridge::new(kernel) }.fit(x, y, context)?))
     }
 }

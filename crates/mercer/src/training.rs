@@ -1,11 +1,11 @@
-//! The loop around training steps: validation, checkpoints, resuming, recovery, interrupts, progress.
+//! The loop around the steps of training and of iterative solvers: validation, checkpoints, resuming, recovery, interrupts, progress.
 
 use crate::model::Bundle;
 use crate::net::Optimizer;
-use crate::{Error, FitContext, Result, fail_if};
+use crate::{Error, FitContext, KeepsBest, Result, fail_if};
 use ndarray::Array2;
 use serde::{Deserialize, Serialize};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// Why training ended. Example: [`crate::classifier`].
@@ -45,6 +45,16 @@ pub(crate) trait Task {
         false
     }
 
+    /// How many times the residual is above the one asked for, in an iteration that ends when it is small enough.
+    fn excess(&self) -> Option<f64> {
+        None
+    }
+
+    /// Whether there is a result that an interrupt does not lose.
+    fn has_result(&self) -> bool {
+        true
+    }
+
     /// How it stands, in a few words; `rate` steps are made a second, and `left` seconds remain.
     fn report(&mut self, rate: f64, left: f64) -> Result<String>;
 
@@ -58,6 +68,11 @@ pub(crate) trait Task {
 
     /// Takes it out again.
     fn load(&mut self, bundle: &Bundle) -> Result<()>;
+
+    /// Whether [`Self::recover`] can help, for which the last good state is kept.
+    fn recovers(&self) -> bool {
+        false
+    }
 
     /// Goes back to the checkpoint `good` after a step that was not finite, and changes what may help; false where nothing can.
     fn recover(&mut self, _good: &Bundle) -> Result<bool> {
@@ -79,6 +94,30 @@ fn differences(there: &Identity, here: &Identity) -> Vec<String> {
     values.filter(|(_, a, b)| a != b).map(|(name, a, b)| format!("{name} {a} there, {b} here")).collect()
 }
 
+/// Where the state of an iterative solver is kept. Example: [`Monitoring`](crate::apply::Monitoring).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Checkpoint {
+    /// The file.
+    pub path: PathBuf,
+    /// Seconds between two writes.
+    pub seconds: f64,
+    /// Whether a file that is there is continued; the result has the same bits as that of an uninterrupted run on the same device.
+    pub resume: bool,
+    /// Whether a file that is there and not continued may be replaced; otherwise it is an error.
+    pub overwrite: bool,
+}
+
+impl Checkpoint {
+    /// In this file, every 30 seconds; a file that is there is an error.
+    pub fn new(path: impl Into<PathBuf>) -> Checkpoint {
+        Checkpoint { path: path.into(), seconds: 30.0, resume: false, overwrite: false }
+    }
+
+    pub(crate) fn saving(&self) -> Saving<'_> {
+        Saving { path: Some(&self.path), seconds: self.seconds, resume: self.resume, overwrite: self.overwrite }
+    }
+}
+
 /// Where checkpoints go.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Saving<'a> {
@@ -92,6 +131,45 @@ pub(crate) struct Saving<'a> {
     pub overwrite: bool,
 }
 
+impl Saving<'_> {
+    /// No checkpoints.
+    pub const NONE: Saving<'static> = Saving { path: None, seconds: f64::INFINITY, resume: false, overwrite: false };
+
+    /// Refuses a file that would be lost.
+    pub fn check(&self) -> Result<()> {
+        match self.path {
+            // A device or a pipe holds nothing that could be lost.
+            Some(path) if !self.resume && !self.overwrite && path.is_file() => {
+                let what =
+                    "exists already; continue that run, allow its checkpoint to be replaced, or name another file";
+                Err(Error::file(path, what))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A note where there is no checkpoint to continue.
+    pub fn missing(&self) -> Option<String> {
+        let path = self.path.filter(|path| self.resume && !path.exists())?;
+        Some(format!("there is no checkpoint at {}; started from the beginning", path.display()))
+    }
+
+    /// The checkpoint to continue, where there is one; that of a run with other settings is refused.
+    pub fn stored(&self, identity: &Identity) -> Result<Option<Bundle<'static>>> {
+        let Some(path) = self.path.filter(|path| self.resume && path.exists()) else { return Ok(None) };
+        let checkpoint = Bundle::read(path)?;
+        let there: Identity =
+            checkpoint.value("identity").map_err(|e| Error::file(path, format!("is not a checkpoint: {e}")))?;
+        if there != *identity {
+            let differ = differences(&there, identity).join("; ");
+            let what =
+                format!("is the checkpoint of another run: {differ}. Give the same options, or another checkpoint");
+            return Err(Error::file(path, what));
+        }
+        Ok(Some(checkpoint))
+    }
+}
+
 /// Recoveries from non-finite steps before training gives up.
 const MOST_RECOVERIES: usize = 5;
 
@@ -99,6 +177,8 @@ const MOST_RECOVERIES: usize = 5;
 pub(crate) struct Run<'a> {
     saving: Saving<'a>,
     context: &'a FitContext<'a>,
+    /// From the first result on, for as long as the run lives.
+    keeps: Option<KeepsBest<'a>>,
     /// The last good state, to go back to and to write to the file.
     checkpoint: Bundle<'static>,
     /// Times that a step was not finite.
@@ -120,6 +200,7 @@ impl<'a> Run<'a> {
         let mut run = Run {
             saving,
             context,
+            keeps: None,
             checkpoint: Bundle::default(),
             recoveries: 0,
             notes: vec![],
@@ -129,36 +210,23 @@ impl<'a> Run<'a> {
             saved: now,
             reported: None,
         };
+        saving.check()?;
         run.keep(task)?;
-        match saving.path {
-            Some(path) if saving.resume => run.resume(task, path)?,
-            // A device or a pipe holds nothing that could be lost.
-            Some(path) if path.is_file() && !saving.overwrite => {
-                let what =
-                    "exists already; continue that run, allow its checkpoint to be replaced, or name another file";
-                return Err(Error::file(path, what));
-            }
-            _ => {}
+        if saving.resume {
+            run.resume(task)?;
         }
         // A path that cannot be written to is reported now, not after half an hour.
         run.write()?;
         Ok(run)
     }
 
-    fn resume(&mut self, task: &mut dyn Task, path: &Path) -> Result<()> {
-        if !path.exists() {
-            self.note(task, format!("there is no checkpoint at {}; started from the beginning", path.display()));
+    fn resume(&mut self, task: &mut dyn Task) -> Result<()> {
+        let Some(path) = self.saving.path else { return Ok(()) };
+        let missing = self.saving.missing();
+        let Some(checkpoint) = self.saving.stored(&task.identity())? else {
+            missing.into_iter().for_each(|note| self.note(task, note));
             return Ok(());
-        }
-        let (checkpoint, identity) = (Bundle::read(path)?, task.identity());
-        let there: Identity =
-            checkpoint.value("identity").map_err(|e| Error::file(path, format!("is not a checkpoint: {e}")))?;
-        if there != identity {
-            let differ = differences(&there, &identity).join("; ");
-            let what =
-                format!("is the checkpoint of another run: {differ}. Give the same options, or another checkpoint");
-            return Err(Error::file(path, what));
-        }
+        };
         let mut load = |bundle: &Bundle| -> Result<()> {
             self.recoveries = bundle.value("recoveries")?;
             self.notes = bundle.value("notes")?;
@@ -172,14 +240,17 @@ impl<'a> Run<'a> {
 
     /// Trains until the end; whatever happens, the last good state goes to the file.
     pub fn run(&mut self, task: &mut dyn Task) -> Result<Stop> {
-        let _keeps = self.context.keeps_best();
         let stop = self.train(task).map_err(|error| self.rescue(error))?;
+        if task.saves_anywhere() {
+            self.keep(task)?;
+        }
         self.write()?;
         Ok(stop)
     }
 
     fn train(&mut self, task: &mut dyn Task) -> Result<Stop> {
         loop {
+            self.hold(task);
             if self.context.interrupted() {
                 self.keep(task)?;
                 return Ok(Stop::Interrupted);
@@ -205,9 +276,19 @@ impl<'a> Run<'a> {
                 self.write()?;
             }
             match task.advance() {
-                Ok(()) => self.report(task)?,
+                Ok(()) => {
+                    self.hold(task);
+                    self.report(task)?;
+                }
                 Err(error) => self.recover(task, error)?,
             }
+        }
+    }
+
+    /// Holds the result, from the first on.
+    fn hold(&mut self, task: &dyn Task) {
+        if self.keeps.is_none() && task.has_result() {
+            self.keeps = Some(self.context.keeps_best());
         }
     }
 
@@ -238,6 +319,14 @@ impl<'a> Run<'a> {
     }
 
     fn report(&mut self, task: &mut dyn Task) -> Result<()> {
+        if let Some(excess) = task.excess() {
+            if !task.has_result() {
+                return Ok(());
+            }
+            let ((done, all), note) = (task.steps(), task.report(0.0, 0.0)?);
+            self.context.progress.iteration(&task.name(), done as usize, all as usize, excess, &note);
+            return Ok(());
+        }
         if self.reported.is_some_and(|at| at.elapsed() <= Duration::from_millis(100)) {
             return Ok(());
         }
@@ -251,6 +340,9 @@ impl<'a> Run<'a> {
 
     /// Makes the present state the last good one.
     fn keep(&mut self, task: &mut dyn Task) -> Result<()> {
+        if self.saving.path.is_none() && !task.recovers() {
+            return Ok(());
+        }
         let mut bundle = Bundle::default();
         bundle.set("kind", "checkpoint");
         if self.saving.path.is_some() {
@@ -336,6 +428,19 @@ pub(crate) fn numbers(bundle: &Bundle, name: &str) -> Result<Vec<f32>> {
     let numbers: Vec<f32> = bundle.matrix(name)?.iter().map(|v| *v as f32).collect();
     fail_if!(numbers.iter().any(|v| !v.is_finite()), "the checkpoint's '{name}' has a number that is not finite");
     Ok(numbers)
+}
+
+/// Puts a matrix that may not have begun into a checkpoint.
+pub(crate) fn put_optional_matrix(bundle: &mut Bundle, name: &str, value: Option<Array2<f64>>) {
+    bundle.set(name, value.is_some());
+    if let Some(value) = value {
+        bundle.put(name, value);
+    }
+}
+
+/// Takes it out again.
+pub(crate) fn optional_matrix(bundle: &Bundle, name: &str) -> Result<Option<Array2<f64>>> {
+    if bundle.value(name)? { bundle.matrix(name).map(Some) } else { Ok(None) }
 }
 
 /// Puts an optimizer into a checkpoint.

@@ -64,7 +64,7 @@ fn direct_iterative_and_spectral_ridge_agree() {
         assert!(worst(&direct.scores(z.view()).unwrap(), &want) < 1e-9);
         let cg = fit(RidgeSolver::ConjugateGradients { tolerance: 1e-11, iterations: 500, rank: Some(40) });
         assert!(worst(&cg.scores(z.view()).unwrap(), &want) < 1e-6, "α = {alpha}");
-        assert!(cg.residual.unwrap() <= 1e-11 && cg.iterations.unwrap() < 200);
+        assert!(cg.convergence.residual.unwrap() <= 1e-11 && cg.convergence.iterations.unwrap() < 200);
         // All pairs of the exact spectrum; directions below rounding are cut off, which α outweighs.
         let spectrum = exact(&kernel, x.view(), 150).into();
         let ridge = SpectralRidge { alpha: Alpha::Fixed(alpha), ..SpectralRidge::new(spectrum) };
@@ -175,7 +175,7 @@ fn the_iterative_solver_finds_alpha_and_needs_no_stored_matrix() {
         // 700² numbers are 4 MB in double precision: a third of the budget is less.
         let solver = RidgeSolver::conjugate_gradients(precision);
         let cg = fit(Alpha::CrossValidation { folds: 5 }, solver, Budget::of(3_000_000), precision);
-        assert!(cg.iterations.is_some() && !cg.tried.is_empty());
+        assert!(cg.convergence.iterations.is_some() && !cg.tried.is_empty());
         let (a, b) = (error(cg.predict(z.view()).unwrap()), error(exact.predict(z.view()).unwrap()));
         assert!(a < 1.05 * b, "{a} {b}, α = {} {}", cg.alpha, exact.alpha);
     }
@@ -326,13 +326,13 @@ fn an_early_end_of_conjugate_gradients_is_a_result_with_a_note() {
     };
     let early = fit(3);
     let note = early.notes().join("");
-    let residual = early.residual.unwrap();
+    let residual = early.convergence.residual.unwrap();
     assert!(residual > 1e-12 && residual < 1.0);
     assert!(
         note.contains(&format!("{residual:.1e}")) && note.contains("a preconditioner of higher rank or a larger α"),
         "{note}"
     );
-    assert!(fit(40).residual.unwrap() < residual);
+    assert!(fit(40).convergence.residual.unwrap() < residual);
 }
 
 #[test]

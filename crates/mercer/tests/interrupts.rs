@@ -89,7 +89,7 @@ fn cross_validation_uses_the_folds_so_far() {
         assert_eq!(fitted.alpha, best.value);
         // Two folds of six tell about the same as all, and the system is solved to the end.
         assert!((fitted.alpha / whole.alpha).log10().abs() <= 1.0, "{} {}", fitted.alpha, whole.alpha);
-        assert!(fitted.residual.is_none_or(|residual| residual < 1e-8));
+        assert!(fitted.convergence.residual.is_none_or(|residual| residual < 1e-8));
     }
 }
 

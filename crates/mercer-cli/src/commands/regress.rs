@@ -9,16 +9,18 @@ use crate::learnt::{InBlocks, Learnt};
 use crate::methods;
 use crate::output::Output;
 use crate::precomputed::PRECOMPUTED;
+use crate::regress_page::{self, Scores};
 use crate::score::{Score, score};
 use crate::text;
 use crate::usage::with_options;
 use clap::Args;
-use mercer::apply::{Criterion, FoundKernel, TriedKernel};
+use mercer::apply::{Convergence, Criterion, FoundKernel, TriedKernel};
 use mercer::data::{Dataset, Scaling, TableBlocks, Target};
 use mercer::kernel::Expression;
 use mercer::operator::Precision;
 use mercer::{FitContext, Result, fail_if};
 use serde_json::json;
+use std::path::PathBuf;
 
 /// Learn to predict a column: numbers by regression, words by classification
 #[derive(Args)]
@@ -40,10 +42,11 @@ pub struct Regress {
 
     #[command(flatten)]
     learning: Learning,
-}
 
-/// The score on each part of the data, where it has targets.
-type Scores<'a> = [(&'a str, Option<Score>)];
+    /// Report to write: scores, the choice of alpha, the residual and the held-out error along the iterations
+    #[arg(long, value_name = "FILE.html")]
+    report: Option<PathBuf>,
+}
 
 /// Predictions of `learnt` for `data`, and their score where it has the targets.
 fn judged(learnt: &Learnt, data: &Dataset, context: &Context) -> Result<(Target, Option<Score>)> {
@@ -77,23 +80,32 @@ fn searched(found: &FoundKernel) -> String {
     if more > 0 { format!("{table}{on}; {more} more were worse\n") } else { format!("{table}{on}\n") }
 }
 
-/// A few residuals on the way.
-fn curve(residuals: &[f64]) -> String {
+/// A few of the numbers on the way, each after the iterations that it was found after.
+fn on_the_way(what: &str, numbers: &[(usize, String)]) -> String {
     const SHOWN: usize = 6;
-    if residuals.len() < 3 {
+    if numbers.len() < 3 {
         return String::new();
     }
-    let place = |i: usize| i * (residuals.len() - 1) / (SHOWN - 1);
-    let mut places: Vec<usize> = (0..SHOWN).map(place).collect();
+    let mut places: Vec<usize> = (0..SHOWN).map(|i| i * (numbers.len() - 1) / (SHOWN - 1)).collect();
     places.dedup();
-    let shown: Vec<String> =
-        places.into_iter().map(|i| format!("{} after {}", text::error(residuals[i]), i + 1)).collect();
-    format!("\nresiduals on the way: {}", shown.join(", "))
+    let shown: Vec<String> = places.into_iter().map(|i| format!("{} after {}", numbers[i].1, numbers[i].0)).collect();
+    format!("\n{what} on the way: {}", shown.join(", "))
+}
+
+/// How the iterative solver `name` went, which counts in `unit`s.
+fn converged((name, unit): (&str, &str), found: &Convergence) -> Option<String> {
+    let (iterations, residual) = (found.iterations?, found.residual?);
+    let residuals: Vec<_> = found.curve.iter().map(|r| text::error(*r)).zip(1..).map(|(r, i)| (i, r)).collect();
+    let errors: Vec<_> = found.held_out.iter().map(|at| (at.iteration, text::number(at.error, 4))).collect();
+    let (count, residual) = (text::count(iterations, unit), text::error(residual));
+    let (residuals, errors) = (on_the_way("residuals", &residuals), on_the_way("held-out errors", &errors));
+    Some(format!("{name} took {count} to a relative residual of {residual}{residuals}{errors}\n"))
 }
 
 impl Regress {
     pub fn run(self, context: &Context) -> Result<()> {
         let outputs = self.examples.outputs()?;
+        let page = self.report.as_deref().map(|path| Output::with_extension(path, &["html"])).transpose()?;
         self.check()?;
         let matrix = self.kernel.as_deref() == Some(PRECOMPUTED);
         let candidates = if matrix { vec![] } else { self.learning.candidates(self.kernel.as_deref())? };
@@ -105,12 +117,14 @@ impl Regress {
         }
         let scale = if matrix { Some(Scaling::None) } else { self.examples.scale };
         let Parts { schema, train, held_out, new } = self.examples.read(scale, context)?;
+        // Rows that are scored anyway are watched along the iterations.
+        let watched = held_out.as_ref().or(new.as_ref()).filter(|rows| rows.y.is_some());
         let learnt = context.fitting(|fit| {
             let fit = FitContext { precision: self.precision, data: &self.examples.data, ..*fit };
             if matrix {
                 self.learning.learn_matrix(&train, &fit)
             } else {
-                self.learning.learn(&candidates, &train, &fit)
+                self.learning.learn(&candidates, &train, watched, &fit)
             }
         })?;
         learnt.why.iter().for_each(|why| context.note(with_options(why)));
@@ -130,6 +144,12 @@ impl Regress {
             Outputs::wrote(out, predicted.len(), context);
         }
         let scores = [("train", on_train), ("holdout", on_held_out), ("test", on_new.and_then(|(_, score)| score))];
+        if let Some(page) = page {
+            let title = format!("Regression on {}", self.examples.data);
+            let report = regress_page::page(&title, &learnt, self.learning.solver_name(), &scores, train.y.as_ref());
+            page.text(&report.command(&context.command).html())?;
+            context.wrote(&page);
+        }
         self.show(&learnt, (train.y.as_ref(), &train.columns), &scores, outputs.out, context)
     }
 
@@ -179,12 +199,16 @@ impl Regress {
         let mut object = json!({
             "method": origin.method, "kernel": origin.kernel, "data": self.examples.data, "n": origin.n, "d": origin.d,
             name: value, "rank": learnt.rank, "why": learnt.why, "tried": learnt.tried,
-            "iterations": learnt.iterations, "residual": learnt.residual,
+            "iterations": learnt.convergence.iterations, "residual": learnt.convergence.residual,
             "seconds": origin.seconds, "out": out,
         });
         object[if learnt.measure == "log loss" { "left_out_log_loss" } else { "left_out_mse" }] = json!(left_out);
-        if !learnt.curve.is_empty() {
-            object["curve"] = json!(learnt.curve);
+        let Convergence { curve, held_out, .. } = &learnt.convergence;
+        if !curve.is_empty() {
+            object["curve"] = json!(curve);
+        }
+        if !held_out.is_empty() {
+            object["held_out_curve"] = json!(held_out);
         }
         if let Some(found) = &learnt.search {
             object["search"] = json!({
@@ -211,19 +235,7 @@ impl Regress {
                 format!(", chosen for its {} {error} on left-out points", learnt.measure)
             });
             let mut said = format!("{origin}\n{name} {}{chosen}\n", text::short(value));
-            if let (Some(iterations), Some(residual)) = (learnt.iterations, learnt.residual) {
-                let residual = text::error(residual);
-                said += &match self.learning.epoch_solver() {
-                    None => {
-                        let products = text::count(iterations, "product");
-                        format!("conjugate gradients took {products} to a relative residual of {residual}\n")
-                    }
-                    Some(name) => {
-                        let epochs = text::count(iterations, "epoch");
-                        format!("{name} took {epochs} to a relative residual of {residual}{}\n", curve(&learnt.curve))
-                    }
-                };
-            }
+            said += &converged(self.learning.solver_name(), &learnt.convergence).unwrap_or_default();
             if let Some(found) = &learnt.search {
                 said += &format!("\n{}", searched(found));
                 if let Some(lengthscales) = found.kernel.lengthscale_of_columns() {

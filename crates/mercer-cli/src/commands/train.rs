@@ -2,6 +2,7 @@
 
 use crate::context::Context;
 use crate::input::{Reader, TaskChoice, encoded, scaling};
+use crate::keeping::Keeping;
 use crate::methods::{number, positive};
 use crate::output::Output;
 use crate::text;
@@ -90,17 +91,8 @@ pub struct Train {
     #[arg(long, value_name = "RATE", requires = "snapshots", value_parser = positive, allow_negative_numbers = true)]
     snapshot_rate: Option<f64>,
 
-    /// File for the state of training
-    #[arg(long, value_name = "FILE")]
-    checkpoint: Option<PathBuf>,
-
-    /// Continue from the checkpoint; the result is bit for bit that of an uninterrupted run
-    #[arg(long, requires = "checkpoint")]
-    resume: bool,
-
-    /// Replace a checkpoint that is there, by that of this run
-    #[arg(long, requires = "checkpoint", conflicts_with = "resume")]
-    overwrite: bool,
+    #[command(flatten)]
+    keeping: Keeping,
 
     /// Network file to write: safetensors, with PyTorch's names for the tensors
     #[arg(long, short, visible_alias = "model", value_name = "FILE")]
@@ -113,9 +105,7 @@ pub struct Train {
 impl Train {
     pub fn run(self, context: &Context) -> Result<()> {
         let out = self.out.as_deref().map(|path| Output::with_extension(path, &["safetensors"])).transpose()?;
-        if let Some(path) = &self.checkpoint {
-            Output::new(path)?;
-        }
+        self.keeping.check()?;
         let start = Instant::now();
         let (data, test, schema) = self.read(context)?;
         let mut classifier = Classifier::new(&self.net, &data, context.device, context.seed)?;
@@ -183,7 +173,7 @@ impl Train {
         let mut text =
             format!("\n{epochs}, {} in {}", text::count(trained.steps as usize, "step"), text::seconds(seconds));
         if trained.stop == Stop::Interrupted {
-            text += &match &self.checkpoint {
+            text += &match &self.keeping.checkpoint {
                 Some(path) => format!("; interrupted; continue with --checkpoint {} --resume", path.display()),
                 None => "; interrupted".to_owned(),
             };
@@ -222,10 +212,10 @@ impl Train {
                 rate: self.snapshot_rate,
             }),
             seed,
-            checkpoint: self.checkpoint.clone(),
-            resume: self.resume,
-            overwrite: self.overwrite,
-            ..Settings::default()
+            checkpoint: self.keeping.checkpoint.clone(),
+            checkpoint_seconds: self.keeping.checkpoint_every.unwrap_or(Settings::default().checkpoint_seconds),
+            resume: self.keeping.resume,
+            overwrite: self.keeping.overwrite,
         })
     }
 

@@ -21,6 +21,16 @@ pub enum Alpha {
     },
 }
 
+impl std::fmt::Display for Alpha {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Alpha::Fixed(alpha) => write!(f, "{alpha}"),
+            Alpha::LeaveOneOut => f.write_str("by leave-one-out"),
+            Alpha::CrossValidation { folds } => write!(f, "by {folds}-fold cross-validation"),
+        }
+    }
+}
+
 /// A value that was tried, and its error on left-out points: the mean squared error, or the log loss in logistic regression. Example: [the module](crate::apply).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Tried {

@@ -1,9 +1,11 @@
-//! The estimator that suits the number of points, the kernel and the memory.
+//! The estimator that suits the number of points, the kernel, the memory and the device.
 
 use super::ridge_head::memory;
 use super::{FeatureMap, RidgeSolver};
 use crate::FitContext;
+use crate::compute::Device;
 use crate::kernel::Kernel;
+use crate::operator::{Precision, compiles};
 use crate::spectrum::Landmarks;
 
 /// Points up to which kernel ridge regression is solved exactly, in seconds on two cores.
@@ -15,7 +17,26 @@ const LANDMARKS: usize = 1000;
 /// Columns up to which a linear kernel is used in its primal form.
 const MOST_COLUMNS: usize = 10_000;
 
+/// Products that conjugate gradients take, as a rule, with a preconditioner of rank 2√n.
+const PRODUCTS: f64 = 100.0;
+
+/// Operations of a kernel's formula, and of the product with one column, for each pair of points, beside 2d for the distance.
+const FORMULA: f64 = 22.0;
+
+/// Seconds that the solution on all points may take on a GPU.
+const SECONDS: f64 = 60.0;
+
 /// How to learn under a kernel, and why.
+///
+/// Up to 4000 points, the choice is the exact solution; for linear kernels, their columns; for more points, a thousand landmarks. On a GPU the choice is
+/// kernel ridge regression on all points for as long as the following cost is below a minute:
+///
+/// ```text
+/// seconds = 100 products · n² (2d + 22) operations / rate
+/// ```
+///
+/// with the rates that were measured on an H200 (`bench/results/gpu.json`: products with the RBF kernel of 65 536 points of 64 columns): 1e13 operations a
+/// second in f64, 6e13 in f32, 1.8e14 in tf32. With 54 columns that is up to 210 000 points in f64 and 520 000 in f32. Smaller GPUs take longer.
 ///
 /// ```
 /// use mercer::apply::{FeatureMap, Learner};
@@ -55,6 +76,9 @@ impl Learner {
         if exact {
             return (Learner::Ridge(RidgeSolver::Direct), format!("{n} points are few enough for the exact solution"));
         }
+        if let Some(why) = all_points_on_gpu(kernel, (n, d), context).filter(|_| rank.is_none()) {
+            return (Learner::Ridge(RidgeSolver::Auto), why);
+        }
         let (map, reason) = nystrom(kernel, (n, d), rank, context);
         let why = match (&map, n <= EXACT, reason) {
             (_, _, Some(reason)) => reason,
@@ -68,6 +92,23 @@ impl Learner {
         };
         (Learner::Features(map), why)
     }
+}
+
+/// Why kernel ridge regression on all n points of d columns suits a GPU; none where it does not.
+fn all_points_on_gpu(kernel: &Kernel, (n, d): (usize, usize), context: &FitContext) -> Option<String> {
+    let rate = match context.precision {
+        Precision::F64 => 1e13,
+        Precision::F32 => 6e13,
+        Precision::Tf32 => 1.8e14,
+    };
+    let seconds = PRODUCTS * (n as f64).powi(2) * (2.0 * d as f64 + FORMULA) / rate;
+    // The factor of the preconditioner and its orthonormal form, each of 2√n columns, and a few vectors.
+    let needed = 8 * n as u64 * (4 * n.isqrt() as u64 + 20);
+    let small_rank = kernel.rank(d).is_some_and(|rank| rank <= LANDMARKS);
+    let suits = matches!(context.device, Device::Cuda(_)) && seconds <= SECONDS && !small_rank;
+    (suits && compiles(kernel) && context.budget.allows(needed)).then(|| {
+        format!("a GPU solves for all {n} points in about {} s by the rate of its products", seconds.max(1.0).round())
+    })
 }
 
 /// Nyström's features under a kernel: `rank` landmarks where it is given, else a thousand, no more than the kernel's rank, and no more than
@@ -137,6 +178,21 @@ mod tests {
         assert!(matches!(choose("linear", 100, 3000, &context).0, Learner::Ridge(_)));
         // C(3 + 2, 2) monomials of degree 2 at most.
         assert_eq!(landmarks(choose("poly(degree=2)", 9000, 3, &context)), 10);
+        let gpu = |precision| FitContext { device: Device::Cuda(0), precision, ..context };
+        for (n, d, precision, all) in [
+            (4001, 9, Precision::F64, true),
+            (210_000, 54, Precision::F64, true),
+            (220_000, 54, Precision::F64, false),
+            (220_000, 54, Precision::F32, true),
+        ] {
+            let (chosen, why) = choose("rbf(1)", n, d, &gpu(precision));
+            assert_eq!(matches!(chosen, Learner::Ridge(_)), all, "{n} {why}");
+            assert_eq!(why.contains("a GPU solves for all"), all, "{why}");
+        }
+        assert_eq!(landmarks(choose("poly(degree=2)", 9000, 3, &gpu(Precision::F64))), 10);
+        // The factor of the preconditioner does not fit.
+        let tight = FitContext { budget: Budget::of(2 << 30), ..gpu(Precision::F64) };
+        assert_eq!(landmarks(choose("rbf(1)", 200_000, 9, &tight)), 1000);
         let small = FitContext { budget: Budget::of(20 << 20), ..context };
         assert!(landmarks(choose("rbf(1)", 3000, 9, &small)) < 1000);
     }

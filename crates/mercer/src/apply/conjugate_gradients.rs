@@ -1,9 +1,14 @@
+use super::HeldOutError;
+use super::monitor::{Monitor, load_curves};
 use super::preconditioner::LowRankPreconditioner;
+use super::reference::matrix;
 use crate::compute::Device;
 use crate::linalg::{Panel, eigh};
+use crate::model::Bundle;
 use crate::operator::Operator;
+use crate::training::{Identity, Run, Task};
 use crate::{FitContext, Result};
-use ndarray::Array2;
+use ndarray::{Array1, Array2, Axis};
 
 /// A linear map of columns `[n, m] → [n, m]`, on the device that they are on.
 type Map<'a> = &'a dyn Fn(&Panel) -> Result<Panel>;
@@ -18,6 +23,8 @@ pub struct Converged {
     pub residual: f64,
     /// The largest relative residual after each iteration; for solvers that see a part of A at a time, as it was seen on the way.
     pub curve: Vec<f64>,
+    /// The error on held-out rows along the way, where some were given.
+    pub held_out: Vec<HeldOutError>,
 }
 
 /// Solves `A X = B` for a symmetric positive definite `A` and `B` `[n, m]`, column by column but with one product for all:
@@ -48,7 +55,7 @@ pub fn conjugate_gradients(
     limit: usize,
     context: &FitContext,
 ) -> Result<Converged> {
-    recorded(a, precondition, b, x, (tolerance, limit), None, context)
+    monitored([a, precondition], b, x, (tolerance, limit), Monitor::default(), context)
 }
 
 /// `A = K + αI`, and a preconditioner of K.
@@ -60,13 +67,13 @@ pub(super) struct Shifted<'a> {
 }
 
 impl Shifted<'_> {
-    /// `A⁻¹B` by [`conjugate_gradients`]; from the start zero, `record` gets the Krylov spaces.
+    /// `A⁻¹B` by [`conjugate_gradients`].
     pub fn solve(
         &self,
         b: &Panel,
         start: Panel,
         accuracy: (f64, usize),
-        record: Option<&mut Krylov>,
+        monitor: Monitor,
         context: &FitContext,
     ) -> Result<Converged> {
         let shift = vec![self.alpha; b.ncols()];
@@ -76,7 +83,7 @@ impl Shifted<'_> {
             Ok(y)
         };
         let precondition = |v: &Panel| self.preconditioner.solve(self.alpha, v);
-        recorded(&product, &precondition, b, start, accuracy, record, context)
+        monitored([&product, &precondition], b, start, accuracy, monitor, context)
     }
 }
 
@@ -111,77 +118,263 @@ impl Krylov {
     }
 }
 
-/// [`conjugate_gradients`] that record what they do before the first restart.
-fn recorded(
-    a: Map,
-    precondition: Map,
+/// [`conjugate_gradients`] with checkpoints, held-out errors and a record of what they do before the first restart. `maps` are A and the
+/// preconditioner.
+pub(super) fn monitored(
+    maps: [Map; 2],
     b: &Panel,
-    mut x: Panel,
+    start: Panel,
     (tolerance, limit): (f64, usize),
-    mut record: Option<&mut Krylov>,
+    monitor: Monitor,
     context: &FitContext,
 ) -> Result<Converged> {
     let goal = b.norms()?.mapv(|b| tolerance * b);
-    let worst =
-        |r: &Panel| -> Result<f64> { Ok(largest(r.norms()?.iter().zip(&goal).map(|(r, goal)| excess(*r, *goal)))) };
-    let (mut iterations, mut keeps, mut curve) = (0, None, vec![]);
-    let mut best: Option<(f64, Panel)> = None;
-    loop {
-        let mut r = b.try_clone()?;
-        r.subtract(&a(&x)?);
-        iterations += 1;
-        let mut now = worst(&r)?;
-        let before = best.as_ref().map_or(f64::INFINITY, |(residual, _)| *residual);
-        if best.is_none() || now < before {
-            best = Some((now, x.try_clone()?));
+    let saving = monitor.saving();
+    let mut iteration = Iteration {
+        maps,
+        b,
+        goal,
+        tolerance,
+        limit,
+        monitor,
+        x: start,
+        descent: None,
+        best: None,
+        iterations: 0,
+        measured: false,
+        done: false,
+        curve: vec![],
+        held_out: vec![],
+    };
+    let mut run = Run::new(&mut iteration, saving, context)?;
+    run.run(&mut iteration)?;
+    iteration.finish()
+}
+
+/// Conjugate gradients between two products. Residuals are in units of their goal.
+struct Iteration<'a> {
+    /// A and the preconditioner.
+    maps: [Map<'a>; 2],
+    b: &'a Panel,
+    /// `tolerance·‖b‖` `[m]`
+    goal: Array1<f64>,
+    tolerance: f64,
+    limit: usize,
+    monitor: Monitor<'a>,
+    /// The iterate `[n, m]`.
+    x: Panel,
+    /// None before a start, and before a restart.
+    descent: Option<Descent>,
+    /// The iterate with the least true residual.
+    best: Option<(f64, Panel)>,
+    /// Products with A.
+    iterations: usize,
+    /// Whether the true residual of `x` is known.
+    measured: bool,
+    /// Whether it has converged, or a restart does not help.
+    done: bool,
+    curve: Vec<f64>,
+    held_out: Vec<HeldOutError>,
+}
+
+/// The recursion since the last start.
+struct Descent {
+    /// The residual as it is updated `[n, m]`.
+    r: Panel,
+    /// The direction `[n, m]`.
+    p: Panel,
+    /// `r·z` of the columns `[m]`, z the preconditioned residual.
+    rz: Array1<f64>,
+    /// The residual.
+    now: f64,
+    /// The iterate with the least residual.
+    least: (f64, Panel),
+}
+
+impl Iteration<'_> {
+    fn worst(&self, r: &Panel) -> Result<f64> {
+        Ok(largest(r.norms()?.iter().zip(&self.goal).map(|(r, goal)| excess(*r, *goal))))
+    }
+
+    /// The true residual `[n, m]` of `x` and its size; `x` is the best if no other is better.
+    fn measure(&mut self) -> Result<(Panel, f64)> {
+        let mut r = self.b.try_clone()?;
+        r.subtract(&(self.maps[0])(&self.x)?);
+        self.iterations += 1;
+        self.measured = true;
+        let now = self.worst(&r)?;
+        if self.best.as_ref().is_none_or(|(least, _)| now < *least) {
+            self.best = Some((now, self.x.try_clone()?));
         }
+        Ok((r, now))
+    }
+
+    /// Begins at `x`, unless it is good enough.
+    fn start(&mut self) -> Result<()> {
+        let before = self.best.as_ref().map_or(f64::INFINITY, |(residual, _)| *residual);
+        let (r, now) = self.measure()?;
         // A restart that does not halve the true residual has reached the rounding of A; NaN is no progress either.
         let stuck = now.is_nan() || now > 0.5 * before;
-        if now <= 1.0 || stuck || iterations >= limit || context.interrupted() {
-            let (residual, x) = best.expect("set above");
-            return Ok(Converged { x, iterations, residual: residual * tolerance, curve });
+        self.done = now <= 1.0 || stuck;
+        if !self.done {
+            let p = (self.maps[1])(&r)?;
+            let rz = r.dots(&p)?;
+            self.descent = Some(Descent { r, p, rz, now, least: (now, self.x.try_clone()?) });
         }
-        let mut least = (now, x.try_clone()?);
-        let mut z = precondition(&r)?;
-        let mut p = z.try_clone()?;
-        let mut rz = r.dots(&z)?;
-        while now > 1.0 && iterations < limit && !context.interrupted() {
-            let ap = a(&p)?;
-            iterations += 1;
-            let curvature = p.dots(&ap)?;
-            // A column that is solved, or along which A is not positive, does not change.
-            let step = |(rz, curvature): (&f64, &f64)| {
-                if *rz > 0.0 && *curvature > 0.0 { rz / curvature } else { 0.0 }
-            };
-            let steps: Vec<f64> = rz.iter().zip(&curvature).map(step).collect();
-            if steps.iter().all(|s| *s == 0.0) {
-                break;
-            }
-            x.axpy(&steps, &p)?;
-            r.axpy(&steps.iter().map(|s| -s).collect::<Vec<f64>>(), &ap)?;
-            z = precondition(&r)?;
-            let next = r.dots(&z)?;
-            let turn = |(rz, next): (&f64, &f64)| if *rz > 0.0 { next / rz } else { 0.0 };
-            // p ← z + p (r·z)/(r·z before)
-            let turns: Vec<f64> = rz.iter().zip(&next).map(turn).collect();
-            p.scale(&turns)?;
-            p.axpy(&vec![1.0; b.ncols()], &z)?;
-            rz = next;
-            if let Some(krylov) = &mut record {
-                krylov.steps.push(steps);
-                krylov.turns.push(turns);
-            }
-            now = worst(&r)?;
-            if now < least.0 {
-                least = (now, x.try_clone()?);
-            }
-            curve.push(now * tolerance);
-            keeps.get_or_insert_with(|| context.keeps_best());
-            let note = format!("residual {:.1e}", now * tolerance);
-            context.progress.iteration("conjugate gradients", iterations, limit, now, &note);
+        Ok(())
+    }
+
+    /// One product with A.
+    fn descend(&mut self, mut d: Descent) -> Result<()> {
+        let ap = (self.maps[0])(&d.p)?;
+        self.iterations += 1;
+        let curvature = d.p.dots(&ap)?;
+        // A column that is solved, or along which A is not positive, does not change.
+        let step = |(rz, curvature): (&f64, &f64)| if *rz > 0.0 && *curvature > 0.0 { rz / curvature } else { 0.0 };
+        let steps: Vec<f64> = d.rz.iter().zip(&curvature).map(step).collect();
+        if steps.iter().all(|s| *s == 0.0) {
+            return self.restart(d);
         }
-        x = least.1;
-        record = None;
+        self.measured = false;
+        self.x.axpy(&steps, &d.p)?;
+        d.r.axpy(&steps.iter().map(|s| -s).collect::<Vec<f64>>(), &ap)?;
+        let z = (self.maps[1])(&d.r)?;
+        let next = d.r.dots(&z)?;
+        let turn = |(rz, next): (&f64, &f64)| if *rz > 0.0 { next / rz } else { 0.0 };
+        // p ← z + p (r·z)/(r·z before)
+        let turns: Vec<f64> = d.rz.iter().zip(&next).map(turn).collect();
+        d.p.scale(&turns)?;
+        d.p.axpy(&vec![1.0; z.ncols()], &z)?;
+        d.rz = next;
+        if let Some(krylov) = &mut self.monitor.record {
+            krylov.steps.push(steps);
+            krylov.turns.push(turns);
+        }
+        d.now = self.worst(&d.r)?;
+        if d.now < d.least.0 {
+            d.least = (d.now, self.x.try_clone()?);
+        }
+        self.curve.push(d.now * self.tolerance);
+        if d.now > 1.0 {
+            self.descent = Some(d);
+            return Ok(());
+        }
+        self.restart(d)
+    }
+
+    /// Makes the best iterate of a recursion that ended the next start.
+    fn restart(&mut self, d: Descent) -> Result<()> {
+        self.x = d.least.1;
+        self.monitor.record = None;
+        Ok(())
+    }
+
+    /// The best iterate, its true residual measured.
+    fn finish(mut self) -> Result<Converged> {
+        if let Some(d) = self.descent.take().filter(|_| !self.measured) {
+            self.x = d.least.1;
+        }
+        if !self.measured {
+            self.measure()?;
+        }
+        let (residual, x) = self.best.expect("measured");
+        let Iteration { iterations, curve, held_out, tolerance, .. } = self;
+        Ok(Converged { x, iterations, residual: residual * tolerance, curve, held_out })
+    }
+}
+
+impl Task for Iteration<'_> {
+    fn name(&self) -> String {
+        "conjugate gradients".into()
+    }
+
+    fn identity(&self) -> Identity {
+        self.monitor.identity()
+    }
+
+    fn steps(&self) -> (u64, u64) {
+        (self.iterations as u64, self.limit as u64)
+    }
+
+    fn advance(&mut self) -> Result<()> {
+        match self.descent.take() {
+            None => self.start(),
+            Some(descent) => self.descend(descent),
+        }
+    }
+
+    fn due(&self) -> bool {
+        self.monitor.watch.is_some_and(|watch| watch.due(self.curve.len(), &self.held_out, self.done))
+    }
+
+    fn validate(&mut self) -> Result<()> {
+        if let Some(watch) = self.monitor.watch {
+            let error = (watch.error)(self.x.to_host()?.view())?;
+            self.held_out.push(HeldOutError { iteration: self.curve.len(), error });
+        }
+        Ok(())
+    }
+
+    fn converged(&self) -> bool {
+        self.done
+    }
+
+    fn excess(&self) -> Option<f64> {
+        let now = self.descent.as_ref().map(|d| d.now).or(self.curve.last().map(|now| now / self.tolerance));
+        Some(now.unwrap_or(f64::INFINITY))
+    }
+
+    fn has_result(&self) -> bool {
+        !self.curve.is_empty()
+    }
+
+    fn report(&mut self, _: f64, _: f64) -> Result<String> {
+        Ok(Monitor::note(&self.curve, &self.held_out))
+    }
+
+    fn saves_anywhere(&self) -> bool {
+        true
+    }
+
+    fn save(&mut self, bundle: &mut Bundle) -> Result<()> {
+        self.monitor.save(bundle, &self.curve, &self.held_out);
+        bundle.set("iterations", (self.iterations, self.measured, self.done));
+        bundle.put("x", self.x.to_host()?);
+        bundle.set("best", self.best.as_ref().map(|(residual, _)| residual));
+        if let Some((_, best)) = &self.best {
+            bundle.put("best", best.to_host()?);
+        }
+        bundle.set("descent", self.descent.as_ref().map(|d| (d.now, d.least.0)));
+        if let Some(d) = &self.descent {
+            bundle.put("residual", d.r.to_host()?);
+            bundle.put("direction", d.p.to_host()?);
+            bundle.put("products", d.rz.clone().insert_axis(Axis(0)));
+            bundle.put("least", d.least.1.to_host()?);
+        }
+        Ok(())
+    }
+
+    fn load(&mut self, bundle: &Bundle) -> Result<()> {
+        let shape = (self.b.nrows(), self.b.ncols());
+        let panel = |name: &str| Panel::from_host(self.b.device(), matrix(bundle, name, shape)?);
+        self.x = panel("x")?;
+        self.best = match bundle.value("best")? {
+            Some(residual) => Some((residual, panel("best")?)),
+            None => None,
+        };
+        self.descent = match bundle.value("descent")? {
+            Some((now, least)) => Some(Descent {
+                r: panel("residual")?,
+                p: panel("direction")?,
+                rz: matrix(bundle, "products", (1, shape.1))?.remove_axis(Axis(0)),
+                now,
+                least: (least, panel("least")?),
+            }),
+            None => None,
+        };
+        (self.iterations, self.measured, self.done) = bundle.value("iterations")?;
+        (self.curve, self.held_out) = load_curves(bundle)?;
+        Ok(())
     }
 }
 
@@ -236,8 +429,8 @@ mod tests {
         let (product, start) = (|v: &Panel| v.through_host(|v| Ok(a.dot(&v))), Panel::from(Array2::zeros(b.dim())));
         let mut krylov = Krylov::default();
         let context = FitContext::default();
-        recorded(&product, &Panel::try_clone, &b.clone().into(), start, (1e-13, 40), Some(&mut krylov), &context)
-            .unwrap();
+        let monitor = Monitor { record: Some(&mut krylov), ..Monitor::default() };
+        monitored([&product, &Panel::try_clone], &b.clone().into(), start, (1e-13, 40), monitor, &context).unwrap();
         let (λ, u) = eigh(Device::Cpu, a.view()).unwrap();
         for column in 0..3 {
             let b = b.column(column);

@@ -1,23 +1,24 @@
-//! Ridge regression on many landmarks by conjugate gradients.
+//! Ridge regression on many landmarks by iterative solvers.
 
 use super::class_weights::ClassWeights;
-use super::conjugate_gradients::conjugate_gradients;
+use super::conjugate_gradients::{Converged, monitored};
 use super::feature_map::{FeatureFunctions, FeatureMap};
+use super::krill::krill;
+use super::landmark_design::{Design, ROWS};
+use super::monitor::{HeldOut, Kept, Monitor, Watch};
+use super::solvers::{DelayedEigenPro, Landmarked, run};
 use super::targets::Encoding;
-use super::{Alpha, FeatureRidge, Fit, FittedFeatureRidge, check_points};
+use super::{Alpha, Convergence, FeatureRidge, Fit, FittedFeatureRidge, Monitoring, check_points};
 use crate::data::Target;
 use crate::kernel::Kernel;
-use crate::linalg::{Cholesky, Panel, matmul};
-use crate::operator::ranges;
+use crate::linalg::{Panel, matmul};
+use crate::operator::cross_apply;
 use crate::rng::Rng;
 use crate::spectrum::{Landmarks, NystromFeatures, Origin};
+use crate::training::{Checkpoint, Fingerprint, Identity, Saving};
 use crate::{FitContext, Result, fail_if};
-use ndarray::{Array1, Array2, ArrayView2, Axis, s};
-use std::ops::Range;
+use ndarray::{Array1, Array2, ArrayView2, Axis};
 use std::time::Instant;
-
-/// Rows of κ(X,Z) that are in memory at once.
-const ROWS: usize = 4096;
 
 /// Landmarks up to which α is found in closed form.
 const FEW: usize = 1000;
@@ -25,9 +26,9 @@ const FEW: usize = 1000;
 /// Ridge regression on the features of M landmarks Z, [`FeatureMap::Nystrom`], for M so large that the matrix of the features would take too
 /// long: Falkon (Rudi, Carratino and Rosasco, 2017).
 ///
-/// With `φ(x) = κ(x,Z)N`, `NNᵀ = κ(Z,Z)⁻¹`, it solves `(ΦᵀΦ + αI)W = Φᵀy` by conjugate gradients. A product takes `n M` kernel values, and
-/// the sum of φφᵀ over M rows drawn at random, times n/M, is the preconditioner. The result is that of [`FeatureRidge`] up to the
-/// tolerance, in time `O(n M t + M³)` for t iterations instead of `O(n M²)`. α is that of [`FeatureRidge`] on a thousand landmarks, unless it is given.
+/// With `φ(x) = κ(x,Z)N`, `NNᵀ = κ(Z,Z)⁻¹`, it solves `(ΦᵀΦ + αI)W = Φᵀy` by one of the [`LandmarkSolver`]s. A product, or an epoch, takes `n M`
+/// kernel values. The result is that of [`FeatureRidge`] up to the tolerance, in time `O(n M t + M³)` for t iterations instead of `O(n M²)`. α is that
+/// of [`FeatureRidge`] on a thousand landmarks, unless it is given.
 ///
 /// ```
 /// use mercer::apply::{Alpha, Falkon, Fit, Predict};
@@ -47,19 +48,54 @@ pub struct Falkon {
     pub landmarks: usize,
     /// α, as [`Ridge`](super::Ridge) has it.
     pub alpha: Alpha,
+    /// How it is solved.
+    pub solver: LandmarkSolver,
     /// `‖(ΦᵀΦ + αI)w − Φᵀy‖/‖Φᵀy‖` at which a column is solved.
     pub tolerance: f64,
-    /// Most products.
+    /// Most products, or epochs.
     pub iterations: usize,
     /// How much the rows of each class count.
     pub class_weights: ClassWeights,
+    /// What is kept and measured while the solver runs.
+    pub monitoring: Monitoring,
+}
+
+/// How `(ΦᵀΦ + αI)W = Φᵀy` is solved. Example: [`Falkon`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LandmarkSolver {
+    /// Conjugate gradients; the sum of φφᵀ over M rows drawn at random, times n/M, is the preconditioner.
+    #[default]
+    Falkon,
+    /// Conjugate gradients, preconditioned by a sketch of all rows: KRILL (Díaz, Epperly, Frangella, Tropp and Webber, 2023).
+    Krill,
+    /// Gradient steps on batches of rows, projected on the landmarks after some of them: EigenPro 3 and 4 (Abedsoltan and others, 2023 and 2024).
+    /// The preconditioned residual falls as one over the number of epochs.
+    EigenPro,
+}
+
+impl LandmarkSolver {
+    /// Its name in models and messages, and what it counts.
+    fn names(self) -> [&'static str; 3] {
+        match self {
+            LandmarkSolver::Falkon => ["falkon", "Falkon", "products"],
+            LandmarkSolver::Krill => ["krill", "KRILL", "products"],
+            LandmarkSolver::EigenPro => ["eigenpro", "EigenPro", "epochs"],
+        }
+    }
 }
 
 impl Falkon {
     /// On this many landmarks, to a residual of 1e-6, with α by leave-one-out.
     pub fn new(kernel: Kernel, landmarks: usize) -> Self {
-        let (alpha, class_weights) = (Alpha::LeaveOneOut, ClassWeights::Equal);
-        Falkon { kernel, landmarks, alpha, tolerance: 1e-6, iterations: 200, class_weights }
+        let (alpha, class_weights, solver) = (Alpha::LeaveOneOut, ClassWeights::Equal, LandmarkSolver::Falkon);
+        let (tolerance, iterations, monitoring) = (1e-6, 200, Monitoring::default());
+        Falkon { kernel, landmarks, alpha, solver, tolerance, iterations, class_weights, monitoring }
+    }
+
+    /// By EigenPro on this many landmarks, to a residual of 1e-2 in 20 epochs at most, with α by leave-one-out.
+    pub fn eigenpro(kernel: Kernel, landmarks: usize) -> Self {
+        let solver = LandmarkSolver::EigenPro;
+        Falkon { solver, tolerance: 1e-2, iterations: 20, ..Falkon::new(kernel, landmarks) }
     }
 
     fn features(&self, landmarks: usize) -> FeatureMap {
@@ -80,111 +116,97 @@ impl Fit for Falkon {
         fail_if!(self.alpha == Alpha::Fixed(0.0), "Falkon needs a ridge α above 0");
         let (encoding, encoded) = Encoding::encode(y, n, -1.0, 1.0)?;
         let weights = self.class_weights.of_rows(y)?.map_or_else(|| Array1::ones(n), Array1::from);
-        // M×M: κ(Z,Z), N, the preconditioner and its factor; rows of φ.
-        let needed = 8 * m as u64 * (5 * m as u64 + 2 * ROWS as u64);
-        context.budget.require(format!("Falkon with {m} landmarks"), needed, "use fewer features")?;
+        let saving = self.monitoring.checkpoint.as_ref().map_or(Saving::NONE, Checkpoint::saving);
+        saving.check()?;
+        // M×M: κ(Z,Z), N, the preconditioner, its factor, and the sketch with its product; rows of κ.
+        let matrices = if self.solver == LandmarkSolver::Krill { 9 } else { 5 };
+        let needed = 8 * m as u64 * (matrices * m as u64 + 2 * ROWS as u64);
+        context.budget.require(
+            format!("{} with {m} landmarks", self.solver.names()[1]),
+            needed,
+            "use fewer features",
+        )?;
+        let offset: Array1<f64> = encoded.t().dot(&weights) / weights.sum();
+        let held_out = self.monitoring.held_out.as_ref();
+        let held_out = held_out.map(|rows| HeldOut::new(rows, x.ncols(), &encoding, &offset)).transpose()?;
+        let identity = self.identity(x, encoded.view(), &weights, held_out.as_ref(), context);
+        // A checkpoint of another run is refused before any work.
+        let (missing, _) = (saving.missing(), saving.stored(&identity)?);
         let (alpha, class_weights) = (self.alpha, self.class_weights.clone());
         let few = FeatureRidge { map: self.features(m.min(FEW)), alpha, class_weights }.learn(x, y, context)?;
         let rows = Rng::new(context.seed).fork(0x6661_6c6b).sample(n, m);
         let map = NystromFeatures::new(&self.kernel, x.select(Axis(0), &rows).view(), context)?;
-        let offset: Array1<f64> = encoded.t().dot(&weights) / weights.sum();
         let design = Design::new(&map, x, weights, context, needed)?;
-        let residual = &encoded - &offset;
-        let right = design.transposed(residual.view())?;
-        let precondition = design.preconditioner(m, few.alpha, context)?;
-        let product = |v: &Panel| v.through_host(|v| Ok(design.normal(v)? + &(&v * few.alpha)));
-        let precondition = |v: &Panel| v.through_host(|v| precondition.solve(v));
-        let b = Panel::from(right);
-        let zero = Panel::from(Array2::zeros((b.nrows(), b.ncols())));
-        let (tolerance, limit) = (self.tolerance, self.iterations);
-        let found = conjugate_gradients(&product, &precondition, &b, zero, tolerance, limit, context)?;
-        let mut notes = vec![];
-        if found.residual > tolerance {
-            let why = if context.interrupted() { "interrupted" } else { "stopped" };
-            notes.push(format!(
-                "Falkon: {why} after {} products at a relative residual of {:.1e}, above the {tolerance:.0e} asked for; this best \
-                 iterate is used: use a larger α for a better one",
-                found.iterations, found.residual
-            ));
-        }
+        let centred = &encoded - &offset;
+        let right = design.transposed(centred.view())?;
+        let system = Landmarked { design: &design, alpha: few.alpha, y: centred.view(), right: right.view() };
+        let error = |w: ArrayView2<f64>| {
+            let rows = held_out.as_ref().expect("watched where there are rows");
+            let (z, a) = (map.landmarks(), matmul(map.normalisation(), w));
+            rows.error(cross_apply(&self.kernel, rows.x.view(), z, a.view(), context.precision, context.device)?)
+        };
+        let watch = held_out.as_ref().map(|rows| Watch { every: rows.every(n), error: &error });
+        let kept = Kept { saving, identity, plan: serde_json::Value::Null };
+        let monitor = Monitor { kept: saving.path.is_some().then_some(&kept), watch, record: None };
+        let found = self.solve(&system, monitor, context)?;
+        let convergence = Convergence::of(&found);
+        let ([_, name, unit], ended) = (self.solver.names(), (context.interrupted(), saving.path.is_some()));
+        let advice = "use more iterations or a larger α";
+        let note = convergence.early_end([name, "was", unit], self.tolerance, ended, advice);
+        let notes: Vec<String> = missing.into_iter().chain(note).collect();
         let functions = map.functions(found.x.into_host()?.view(), context);
-        let origin = Origin::new("falkon", &self.kernel, x.dim(), context, start);
+        let origin = Origin::new(self.solver.names()[0], &self.kernel, x.dim(), context, start);
         let functions = FeatureFunctions { origin, encoding, functions, offset };
-        Ok(FittedFeatureRidge { functions, notes, ..few })
+        Ok(FittedFeatureRidge { functions, notes, convergence, ..few })
     }
 }
 
-/// `√w φ(x)` of all points, computed block by block, or stored where there is room for it.
-struct Design<'a> {
-    map: &'a NystromFeatures,
-    /// `[n, d]`
-    x: ArrayView2<'a, f64>,
-    /// w `[n]`
-    weights: Array1<f64>,
-    stored: Option<Vec<Array2<f64>>>,
-}
-
-impl<'a> Design<'a> {
-    fn new(
-        map: &'a NystromFeatures,
-        x: ArrayView2<'a, f64>,
-        weights: Array1<f64>,
+impl Falkon {
+    /// What must agree between a checkpoint and the run that continues it.
+    fn identity(
+        &self,
+        x: ArrayView2<f64>,
+        y: ArrayView2<f64>,
+        weights: &Array1<f64>,
+        held_out: Option<&HeldOut>,
         context: &FitContext,
-        other: u64,
-    ) -> Result<Design<'a>> {
-        let needed = 8 * x.nrows() as u64 * map.dim() as u64;
-        let mut design = Design { map, x, weights, stored: None };
-        if context.budget.allows(3 * needed + other) {
-            let blocks = ranges(x.nrows(), ROWS);
-            design.stored = Some(blocks.into_iter().map(|rows| design.computed(rows)).collect::<Result<_>>()?);
-        }
-        Ok(design)
+    ) -> Identity {
+        let data = Fingerprint::of(x.iter().map(|v| v.to_bits()));
+        let targets = Fingerprint::of(y.iter().chain(weights).map(|v| v.to_bits()));
+        [
+            ("method", self.solver.names()[0].to_owned()),
+            ("kernel", self.kernel.to_string()),
+            ("rows", x.nrows().to_string()),
+            ("columns", x.ncols().to_string()),
+            ("data", data.to_string()),
+            ("targets", targets.to_string()),
+            ("held-out rows", held_out.map_or("none".into(), |rows| rows.fingerprint().to_string())),
+            ("landmarks", self.landmarks.to_string()),
+            ("alpha", self.alpha.to_string()),
+            ("tolerance", self.tolerance.to_string()),
+            ("precision", format!("{:?}", context.precision)),
+            ("seed", context.seed.to_string()),
+            ("device", context.device.to_string()),
+        ]
+        .map(|(name, value)| (name.to_owned(), value))
+        .into()
     }
 
-    fn computed(&self, rows: Range<usize>) -> Result<Array2<f64>> {
-        let roots = self.weights.slice(s![rows.clone()]).mapv(f64::sqrt);
-        Ok(self.map.transform::<f64>(self.x.slice(s![rows, ..]))? * roots.insert_axis(Axis(1)))
-    }
-
-    /// `Σ_b f(Φ_b, rows of b)` over blocks of rows.
-    fn sum(&self, columns: usize, f: impl Fn(ArrayView2<f64>, Range<usize>) -> Array2<f64>) -> Result<Array2<f64>> {
-        let mut sum = Array2::zeros((self.map.dim(), columns));
-        for (i, rows) in ranges(self.x.nrows(), ROWS).into_iter().enumerate() {
-            match &self.stored {
-                Some(blocks) => sum += &f(blocks[i].view(), rows),
-                None => sum += &f(self.computed(rows.clone())?.view(), rows),
+    /// W `[r, m]`
+    fn solve(&self, system: &Landmarked, monitor: Monitor, context: &FitContext) -> Result<Converged> {
+        let (accuracy, zero) = ((self.tolerance, self.iterations), Array2::zeros(system.right.dim()));
+        let precondition = match self.solver {
+            LandmarkSolver::EigenPro => {
+                let mut solver = DelayedEigenPro::new(system, context)?;
+                return run(&mut solver, system, zero, accuracy, monitor, context);
             }
-        }
-        Ok(sum)
-    }
-
-    /// `ΦᵀWΦ V` `[r, m]` for `V` `[r, m]`.
-    fn normal(&self, v: ArrayView2<f64>) -> Result<Array2<f64>> {
-        self.sum(v.ncols(), |phi, _| matmul(phi.t(), matmul(phi, v).view()))
-    }
-
-    /// `ΦᵀWY` `[r, m]` for `Y` `[n, m]`.
-    fn transposed(&self, y: ArrayView2<f64>) -> Result<Array2<f64>> {
-        let roots = self.weights.mapv(f64::sqrt).insert_axis(Axis(1));
-        self.sum(y.ncols(), |phi, rows| {
-            let own = s![rows, ..];
-            matmul(phi.t(), (&y.slice(own) * &roots.slice(own)).view())
-        })
-    }
-
-    /// The factor of `(n/M) Σ w φφᵀ + αI` over M random rows.
-    fn preconditioner(&self, m: usize, alpha: f64, context: &FitContext) -> Result<Cholesky<f64>> {
-        let n = self.x.nrows();
-        let rows = Rng::new(context.seed).fork(0x7072_6563).sample(n, m);
-        let (r, share) = (self.map.dim(), n as f64 / m as f64);
-        let mut sum = Array2::<f64>::zeros((r, r));
-        for few in rows.chunks(ROWS) {
-            let roots = self.weights.select(Axis(0), few).mapv(f64::sqrt);
-            let phi = self.map.transform::<f64>(self.x.select(Axis(0), few).view())? * roots.insert_axis(Axis(1));
-            sum += &(matmul(phi.t(), phi.view()) * share);
-        }
-        sum.diag_mut().mapv_inplace(|d| d + alpha);
-        Cholesky::new(context.device, sum.view())
+            LandmarkSolver::Falkon => system.design.sampled(system.alpha)?,
+            LandmarkSolver::Krill => krill(system.design, system.alpha, context)?,
+        };
+        let product = |v: &Panel| v.through_host(|v| Ok(system.design.normal(v)? + &(&v * system.alpha)));
+        let precondition = |v: &Panel| v.through_host(|v| precondition.solve(v));
+        let b = Panel::from(system.right.to_owned());
+        monitored([&product, &precondition], &b, zero.into(), accuracy, monitor, context)
     }
 }
 
@@ -218,7 +240,7 @@ mod tests {
 
     #[test]
     fn few_landmarks_solve_the_normal_equations_stored_or_not() {
-        let (x, y) = data(5000);
+        let (x, y) = data(12_000);
         let context = FitContext::default();
         let falkon =
             Falkon { alpha: Alpha::Fixed(0.5), tolerance: 1e-9, ..Falkon::new(Kernel::parse("rbf(2)").unwrap(), 60) };
@@ -229,18 +251,42 @@ mod tests {
         let k = crate::operator::gram_cross::<f64>(kernel, x.view(), z, context.device).unwrap();
         let zz = crate::operator::gram::<f64>(kernel, z, context.device).unwrap();
         let left = matmul(k.t(), k.view()) + &zz * 0.5;
-        let target = Array2::from_shape_vec((5000, 1), y.values().to_vec()).unwrap() - &fitted.functions.offset;
+        let target = Array2::from_shape_vec((12_000, 1), y.values().to_vec()).unwrap() - &fitted.functions.offset;
         let off = matmul(left.view(), functions.coefficients.view()) - matmul(k.t(), target.view());
         let size = matmul(k.t(), target.view()).mapv(f64::abs).sum();
         assert!(off.mapv(f64::abs).sum() < 1e-5 * size, "{}", off.mapv(f64::abs).sum() / size);
-        // The same without memory for the features of all points.
-        let needed = 8 * 60 * (5 * 60 + 2 * ROWS as u64);
-        let small = FitContext { budget: crate::operator::Budget::of(20 * needed), ..context };
-        if let Ok(again) = falkon.fit(x.view(), &y, &small) {
-            let off = (again.scores(x.view()).unwrap() - fitted.scores(x.view()).unwrap()).mapv(f64::abs);
-            assert!(off.iter().all(|off| *off < 1e-6));
-        }
+        // The same without memory for κ of all points and landmarks, for which 3·8·60·12 000 bytes are asked.
+        let small = FitContext { budget: crate::operator::Budget::of(12 << 20), ..context };
+        let again = falkon.fit(x.view(), &y, &small).unwrap();
+        let off = (again.scores(x.view()).unwrap() - fitted.scores(x.view()).unwrap()).mapv(f64::abs);
+        assert!(off.iter().all(|off| *off < 1e-6));
+        let krill = Falkon { solver: LandmarkSolver::Krill, ..falkon.clone() }.fit(x.view(), &y, &context).unwrap();
+        let off = (krill.scores(x.view()).unwrap() - fitted.scores(x.view()).unwrap()).mapv(f64::abs);
+        assert!(off.iter().all(|off| *off < 1e-5) && krill.origin().method == "krill");
         let cut = Falkon { iterations: 1, ..falkon }.fit(x.view(), &y, &context).unwrap();
         assert!(cut.notes()[0].contains("stopped after"), "{:?}", cut.notes());
+    }
+
+    /// Against the solution of the normal equations, with class weights and without.
+    #[test]
+    fn eigenpro_comes_to_the_solution_of_the_normal_equations() {
+        let (x, y) = data(3000);
+        let labels = y.values().iter().map(|y| usize::from(*y > 5.3)).collect();
+        let classes = Target::Classes { labels, names: vec!["low".into(), "high".into()] };
+        let context = FitContext::default();
+        let kernel = Kernel::parse("matern32(2)").unwrap();
+        let alpha = Alpha::Fixed(0.3);
+        for (y, class_weights) in [(&y, ClassWeights::Equal), (&classes, ClassWeights::Balanced)] {
+            let exact = Falkon { alpha, class_weights, tolerance: 1e-9, ..Falkon::new(kernel.clone(), 300) };
+            let want = exact.fit(x.view(), y, &context).unwrap().scores(x.view()).unwrap();
+            let eigenpro = Falkon { iterations: 40, solver: LandmarkSolver::EigenPro, tolerance: 1e-4, ..exact };
+            let fitted = eigenpro.fit(x.view(), y, &context).unwrap();
+            let off = fitted.scores(x.view()).unwrap() - &want;
+            let size = (&want - want.mean().unwrap()).mapv(|v| v * v).sum();
+            let relative = (off.mapv(|v| v * v).sum() / size).sqrt();
+            assert!(relative < 0.03, "{relative} {:?}", fitted.convergence);
+            let (curve, residual) = (&fitted.convergence.curve, fitted.convergence.residual.unwrap());
+            assert!(curve[curve.len() - 1] < 0.05 * curve[0] && residual < 0.05, "{residual} {curve:?}");
+        }
     }
 }

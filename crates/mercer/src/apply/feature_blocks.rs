@@ -3,6 +3,7 @@
 use super::check_points;
 use super::feature_map::{FeatureFunctions, FeatureMap};
 use super::feature_ridge::{FeatureRidge, FittedFeatureRidge};
+use super::monitor::Convergence;
 use super::probabilities::left_out_sharpness;
 use super::ridge_head::{BLOCK, BlockHead, MOST_LEFT_OUT, Part, Solved, left_out_rows};
 use super::targets::Encoding;
@@ -88,7 +89,7 @@ impl FeatureRidge {
         let functions = map.functions(weights, d, context);
         let origin = Origin::new(self.map.name(), self.map.kernel(), (n, d), context, start);
         let functions = FeatureFunctions { origin, encoding, functions, offset };
-        finite(FittedFeatureRidge { alpha, tried, sharpness, functions, notes })
+        finite(FittedFeatureRidge { alpha, tried, sharpness, functions, convergence: Convergence::default(), notes })
     }
 
     /// The weight of a row of each class; none where the target is numbers.

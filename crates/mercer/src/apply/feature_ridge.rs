@@ -6,7 +6,7 @@ use super::probabilities::{left_out_sharpness, sharpened};
 use super::ridge_head::{Head, Solved};
 use super::targets::Encoding;
 use super::traits::{fields, not_kept, saved};
-use super::{Alpha, Fit, Predict, Tried, check_points};
+use super::{Alpha, Convergence, Fit, Predict, Tried, check_points};
 use crate::data::Target;
 use crate::spectrum::Origin;
 use crate::{FitContext, Result};
@@ -58,6 +58,8 @@ pub struct FittedFeatureRidge {
     pub(super) sharpness: Option<f64>,
     /// f
     pub(super) functions: FeatureFunctions,
+    /// How an iterative solver went; a file does not keep it.
+    pub convergence: Convergence,
     /// Warnings of the fit; a file does not keep them.
     pub(super) notes: Vec<String>,
 }
@@ -81,7 +83,7 @@ impl Fit for FeatureRidge {
         let functions = map.functions(weights, x.ncols(), context);
         let origin = Origin::new(self.map.name(), self.map.kernel(), x.dim(), context, start);
         let functions = FeatureFunctions { origin, encoding, functions, offset };
-        Ok(FittedFeatureRidge { alpha, tried, sharpness, functions, notes })
+        Ok(FittedFeatureRidge { alpha, tried, sharpness, functions, convergence: Convergence::default(), notes })
     }
 }
 
@@ -118,5 +120,6 @@ saved! {
     alpha: f64 = value("alpha");
     tried: Vec<Tried> = value("tried");
     sharpness: Option<f64> = value("sharpness");
+    convergence: Convergence = known(not_kept, ());
     notes: Vec<String> = known(not_kept, ());
 }

@@ -160,7 +160,7 @@ impl Work<'_> {
         let (alpha, class_weights) = (*alpha, class_weights.clone());
         let model = match Learner::choose(&kernel, z.dim(), *rank, self.context).0 {
             Learner::Ridge(solver) => {
-                let ridge = Ridge { kernel, alpha, solver, centred: true, class_weights };
+                let ridge = Ridge { alpha, solver, centred: true, class_weights, ..Ridge::new(kernel) };
                 Model::Ridge(ridge.learn(z.view(), self.y, self.context)?.into())
             }
             Learner::Features(map) => {

@@ -8,7 +8,7 @@
 //! | [`NadarayaWatson`] | averages weighted by the kernel, bandwidth by leave-one-out |
 //! | [`Ridge`] | kernel ridge regression and classification, direct or by conjugate gradients |
 //! | [`FeatureRidge`] | ridge regression and classification on few features: linear, Nyström, random; for any number of points |
-//! | [`Falkon`] | the same on many landmarks, by conjugate gradients |
+//! | [`Falkon`] | the same on many landmarks, by iterative solvers |
 //! | [`FeatureLogistic`] | multinomial logistic regression on the same features |
 //! | [`Logistic`] | multinomial logistic regression on given columns, such as the values of eigenfunctions |
 //! | [`RecursiveFeatureMachine`] | ridge regression and classification under a metric that is learnt from its gradients |
@@ -58,6 +58,8 @@ mod gaussian_process_classifier;
 mod interval_report;
 mod iterative_process;
 mod kernel_pca;
+mod krill;
+mod landmark_design;
 mod laplacian_eigenmaps;
 mod lbfgs;
 mod logistic;
@@ -67,6 +69,7 @@ mod logistic_solver;
 mod measures;
 mod metric;
 mod metric_rounds;
+mod monitor;
 mod nadaraya_watson;
 mod ntk_ensemble;
 mod partial_inverse;
@@ -90,6 +93,7 @@ mod targets;
 mod traits;
 mod tuning;
 
+pub use crate::training::Checkpoint;
 pub use alpha::{Alpha, Tried};
 pub use automatic::Learner;
 pub use class_weights::ClassWeights;
@@ -97,7 +101,7 @@ pub use conjugate_gradients::{Converged, conjugate_gradients};
 pub use criterion::Criterion;
 pub use diffusion_maps::DiffusionMaps;
 pub use eigenmaps::FittedEigenmaps;
-pub use falkon::Falkon;
+pub use falkon::{Falkon, LandmarkSolver};
 pub use feature_logistic::{FeatureLogistic, FittedFeatureLogistic};
 pub use feature_map::FeatureMap;
 pub use feature_process::{FeatureProcess, FittedFeatureProcess, ProcessFeatures};
@@ -114,6 +118,7 @@ pub(crate) use lbfgs::minimise;
 pub use logistic::{FittedLogistic, Logistic};
 pub use measures::{ClassMeasures, ClassReport};
 pub use metric::{Direction, Importances, MetricForm};
+pub use monitor::{Convergence, HeldOutError, HeldOutRows, Monitoring};
 pub use nadaraya_watson::{Averages, Bandwidth, FittedNadarayaWatson, NadarayaWatson};
 pub use ntk_ensemble::{FittedNtkEnsemble, NtkEnsemble};
 pub use preconditioner::LowRankPreconditioner;

@@ -1,14 +1,16 @@
 use super::class_weights::ClassWeights;
+use super::monitor::HeldOut;
 use super::probabilities::{left_out_sharpness, sharpened};
 use super::reference::Reference;
-use super::ridge_system::{Iteration, Solved, System, times};
+use super::ridge_system::{Iteration, Plan, Solved, System, times};
 use super::targets::Encoding;
 use super::traits::{fields, saved};
-use super::{Alpha, EpochSolver, Fit, Predict, Tried, check_points};
+use super::{Alpha, Convergence, EpochSolver, Fit, Monitoring, Predict, Tried, check_points};
 use crate::data::Target;
 use crate::kernel::Kernel;
 use crate::operator::Precision;
 use crate::spectrum::Origin;
+use crate::training::{Checkpoint, Saving};
 use crate::{FitContext, Result};
 use ndarray::{Array1, Array2, ArrayView2, Axis};
 use std::time::Instant;
@@ -48,13 +50,57 @@ pub struct Ridge {
     pub centred: bool,
     /// How much the rows of each class count: with weights w, `(K + αW⁻¹)` takes the place of `(K + αI)`.
     pub class_weights: ClassWeights,
+    /// What is kept and measured while an iterative solver runs.
+    pub monitoring: Monitoring,
 }
 
 impl Ridge {
     /// Under `kernel`, with α by leave-one-out, targets as they are, and equal classes.
     pub fn new(kernel: Kernel) -> Self {
         let (alpha, solver, class_weights) = (Alpha::LeaveOneOut, RidgeSolver::Auto, ClassWeights::Equal);
-        Ridge { kernel, alpha, solver, centred: false, class_weights }
+        Ridge { kernel, alpha, solver, centred: false, class_weights, monitoring: Monitoring::default() }
+    }
+
+    /// The settings of the iterative solver, where it is one.
+    fn iteration(&self, n: usize, context: &FitContext) -> Option<Iteration> {
+        let default_rank = (2 * n.isqrt()).max(200);
+        match self.solver.chosen(n, context) {
+            RidgeSolver::ConjugateGradients { tolerance, iterations, rank } => {
+                let rank = rank.unwrap_or(default_rank).min(n);
+                Some(Iteration { method: None, tolerance, limit: iterations, rank })
+            }
+            RidgeSolver::Epochs { solver, tolerance, epochs } => {
+                let (method, rank) = (Some(solver), default_rank.min(n));
+                Some(Iteration { method, tolerance, limit: epochs, rank })
+            }
+            _ => None,
+        }
+    }
+
+    /// By an iterative solver, in double precision where single precision is not enough; also whether it was not.
+    fn iterate(&self, system: &System, iteration: &Iteration, double: &FitContext) -> Result<(Solved, bool)> {
+        let identity = system.identity(self.alpha, iteration);
+        let stored = system.saving.stored(&identity)?;
+        let plan: Option<Plan> = stored.map(|bundle| bundle.value("plan")).transpose()?;
+        let single = system.context.precision == Precision::F32;
+        let continued = plan.as_ref().is_some_and(|plan| plan.double && single);
+        let plan = match plan {
+            Some(plan) if continued => plan,
+            plan => {
+                let solved = system.iterative(self.alpha, plan, iteration, &identity)?;
+                let stuck = single && iteration.missed(solved.convergence.residual);
+                if !(stuck || system.too_coarse(solved.coefficients.view())) || system.context.interrupted() {
+                    return Ok((solved, false));
+                }
+                let Solved { alpha, tried, notes, .. } = solved;
+                Plan { alpha, tried, notes, double: true }
+            }
+        };
+        // The checkpoint of the solution in single precision is of no use any more.
+        let saving = Saving { resume: continued, overwrite: true, ..system.saving };
+        let in_double = System { context: double, saving, ..*system };
+        let solved = in_double.iterative(Alpha::Fixed(plan.alpha), Some(plan), iteration, &identity)?;
+        Ok((solved, true))
     }
 }
 
@@ -113,18 +159,17 @@ impl RidgeSolver {
     }
 }
 
+/// The note on a checkpoint that a direct solver was given.
+const NO_CHECKPOINT: &str = "the direct solver has no state to keep; no checkpoint was written";
+
 /// Coefficients over the fitted points, ready to predict. Example: [`Ridge`].
 pub struct FittedRidge {
     /// α, given or found.
     pub alpha: f64,
     /// What was tried on the way to α.
     pub tried: Vec<Tried>,
-    /// Products with K, or passes over it, that an iterative solver took.
-    pub iterations: Option<usize>,
-    /// `‖(K + αI)c − y‖/‖y‖` that it reached.
-    pub residual: Option<f64>,
-    /// The same after each of them.
-    pub curve: Vec<f64>,
+    /// How an iterative solver went: products with K, or passes over it, and `‖(K + αI)c − y‖/‖y‖`.
+    pub convergence: Convergence,
     /// What it was fitted on.
     pub reference: Reference,
     notes: Vec<String>,
@@ -158,54 +203,43 @@ impl Fit for Ridge {
         let encoded = times(encoded - &offset, roots.as_ref());
         let double = FitContext { precision: Precision::F64, ..*context };
         let left_out = matches!(encoding, Encoding::Classes(_));
-        let in_double =
-            System { kernel: &self.kernel, x, y: encoded.view(), roots: roots.as_ref(), left_out, context: &double };
-        let system = System { context, ..in_double };
-        let default_rank = (2 * x.nrows().isqrt()).max(200);
-        let iteration = match self.solver.chosen(x.nrows(), context) {
-            RidgeSolver::ConjugateGradients { tolerance, iterations, rank } => {
-                let rank = rank.unwrap_or(default_rank).min(x.nrows());
-                Some(Iteration { method: None, tolerance, limit: iterations, rank })
-            }
-            RidgeSolver::Epochs { solver, tolerance, epochs } => {
-                let (method, rank) = (Some(solver), default_rank.min(x.nrows()));
-                Some(Iteration { method, tolerance, limit: epochs, rank })
-            }
-            _ => None,
-        };
-        let (solved, context) = match &iteration {
+        let Monitoring { checkpoint, held_out } = &self.monitoring;
+        let held_out = held_out.as_ref().map(|rows| HeldOut::new(rows, x.ncols(), &encoding, &offset)).transpose()?;
+        let (held_out, saving) = (held_out.as_ref(), checkpoint.as_ref().map_or(Saving::NONE, Checkpoint::saving));
+        let (kernel, y_view, roots_view) = (&self.kernel, encoded.view(), roots.as_ref());
+        let system = System { kernel, x, y: y_view, roots: roots_view, left_out, held_out, saving, context };
+        let iteration = self.iteration(x.nrows(), context);
+        let (solved, coarse) = match &iteration {
             // The coefficients are in double precision whatever the precision of predictions.
             None => {
-                let solved = system.direct(self.alpha)?;
+                let mut solved = system.direct(self.alpha)?;
+                solved.notes.extend(checkpoint.is_some().then(|| NO_CHECKPOINT.to_owned()));
                 let coarse = system.too_coarse(solved.coefficients.view());
-                (solved, if coarse { &double } else { context })
+                (solved, coarse)
             }
             Some(iteration) => {
-                let solved = system.iterative(self.alpha, iteration)?;
-                let stuck = context.precision == Precision::F32 && iteration.missed(solved.residual);
-                if (stuck || system.too_coarse(solved.coefficients.view())) && !context.interrupted() {
-                    let again = in_double.iterative(Alpha::Fixed(solved.alpha), iteration)?;
-                    (Solved { tried: solved.tried, notes: solved.notes, ..again }, &double)
-                } else {
-                    (solved, context)
-                }
+                saving.check()?;
+                let missing = saving.missing();
+                let (mut solved, coarse) = self.iterate(&system, iteration, &double)?;
+                solved.notes.extend(missing);
+                (solved, coarse)
             }
         };
-        let Solved { alpha, mut tried, coefficients, iterations, residual, curve, left_out, mut notes } = solved;
+        let context = if coarse { &double } else { context };
+        let Solved { alpha, mut tried, coefficients, convergence, left_out, mut notes } = solved;
         // From the mean over rows to the weighted mean.
         tried.iter_mut().for_each(|t| t.error *= x.nrows() as f64 / total);
         let coefficients = times(coefficients, roots.as_ref());
         let left_out = left_out.map(|scores| times(scores, roots.map(|r| r.mapv(|r| 1.0 / r)).as_ref()));
-        notes.extend(iteration.iter().filter_map(|i| i.note(iterations, residual, context.interrupted())));
+        let ended = (context.interrupted(), checkpoint.is_some());
+        notes.extend(iteration.iter().filter_map(|i| i.note(&convergence, ended)));
         let sharpness = left_out.and_then(|scores| left_out_sharpness(y, None, (scores + &offset).view()));
         let kernel = self.kernel.clone();
         let reference = Reference::new(Origin::new("ridge", &kernel, x.dim(), context, start), x, context);
         Ok(FittedRidge {
             alpha,
             tried,
-            iterations,
-            residual,
-            curve,
+            convergence,
             reference,
             notes,
             kernel,
@@ -243,9 +277,7 @@ saved! {
     encoding: Encoding = value("target", Encoding::checked);
     alpha: f64 = value("alpha");
     tried: Vec<Tried> = value("tried");
-    iterations: Option<usize> = value("iterations");
-    residual: Option<f64> = value("residual");
-    curve: Vec<f64> = value("curve");
+    convergence: Convergence = whole(Convergence::unpack);
     notes: Vec<String> = value("notes");
     sharpness: Option<f64> = value("sharpness");
     kernel: Kernel = known(Kernel::of_model, &reference.origin.kernel, reference.origin.d);

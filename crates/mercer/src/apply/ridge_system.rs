@@ -7,31 +7,41 @@ use super::alpha::{
     LeaveOneOut, best, cross_validate, cross_validate_paths, filtered_inverse, grid, risen_twice, squared_error,
 };
 use super::conjugate_gradients::{Converged, Shifted};
+use super::monitor::{HeldOut, Kept, Monitor, Watch};
 use super::preconditioner::LowRankPreconditioner;
 use super::refinement::solve_positive_definite;
 use super::solvers::{Askotch, EigenPro, Epochs, Equations, Richardson, run};
-use super::{Alpha, EpochSolver, Tried};
+use super::{Alpha, Convergence, EpochSolver, Tried};
 use crate::context::ONE_STEP;
 use crate::kernel::Kernel;
 use crate::linalg::{Cholesky, Panel, eigh, matmul};
 use crate::operator::{Operator, Precision, Scaled, cross_apply, gram_reported};
 use crate::rng::Rng;
+use crate::training::{Fingerprint, Identity, Saving};
 use crate::{FitContext, KeepsBest, Result, fail_if};
 use ndarray::{Array1, Array2, ArrayView1, ArrayView2, Axis};
+use serde::{Deserialize, Serialize};
 
 /// c, and how it was found.
 pub(super) struct Solved {
     pub alpha: f64,
     pub tried: Vec<Tried>,
     pub coefficients: Array2<f64>,
-    pub iterations: Option<usize>,
-    pub residual: Option<f64>,
-    /// The relative residual after each iteration.
-    pub curve: Vec<f64>,
+    pub convergence: Convergence,
     /// The prediction of each point from the others `[n, m]`, where they were asked for.
     pub left_out: Option<Array2<f64>>,
     /// Warnings.
     pub notes: Vec<String>,
+}
+
+/// What is found before an iteration begins; its checkpoint keeps it.
+#[derive(Clone, Serialize, Deserialize)]
+pub(super) struct Plan {
+    pub alpha: f64,
+    pub tried: Vec<Tried>,
+    pub notes: Vec<String>,
+    /// Whether kernel values are in double precision.
+    pub double: bool,
 }
 
 /// A regression to be solved.
@@ -46,6 +56,10 @@ pub(super) struct System<'a> {
     pub roots: Option<&'a Array1<f64>>,
     /// Whether the predictions of left-out points are wanted.
     pub left_out: bool,
+    /// Rows whose error is measured along an iteration.
+    pub held_out: Option<&'a HeldOut<'a>>,
+    /// Where the state of an iteration is kept.
+    pub saving: Saving<'a>,
     pub context: &'a FitContext<'a>,
 }
 
@@ -80,20 +94,11 @@ impl Iteration {
         residual.is_some_and(|residual| residual > self.tolerance)
     }
 
-    /// A warning where the iteration ended early.
-    pub fn note(&self, iterations: Option<usize>, residual: Option<f64>, interrupted: bool) -> Option<String> {
-        let (iterations, residual) = (iterations?, residual.filter(|_| self.missed(residual))?);
-        let why = match (interrupted, self.method) {
-            (true, None) => "were interrupted",
-            (true, Some(_)) => "was interrupted",
-            (false, _) => "stopped",
-        };
-        let (name, unit) = (self.name(), if self.method.is_some() { "epochs" } else { "products" });
-        Some(format!(
-            "{name} {why} after {iterations} {unit} at a relative residual of {residual:.1e}, above the {:.0e} asked \
-             for; this best iterate is used: use a preconditioner of higher rank or a larger α for a better one",
-            self.tolerance
-        ))
+    /// A warning where the iteration ended early: whether it was interrupted, and with a checkpoint.
+    pub fn note(&self, found: &Convergence, interrupted: (bool, bool)) -> Option<String> {
+        let [was, unit] = if self.method.is_some() { ["was", "epochs"] } else { ["were", "products"] };
+        let advice = "use more iterations, a preconditioner of higher rank or a larger α";
+        found.early_end([self.name(), was, unit], self.tolerance, interrupted, advice)
     }
 }
 
@@ -153,7 +158,7 @@ impl System<'_> {
             return Ok(Solved { notes, ..self.with_inverse(k, alpha, tried)? });
         }
         let coefficients = solve_positive_definite(self.context.device, k, self.y, alpha)?;
-        Ok(Solved { alpha, tried, coefficients, iterations: None, residual: None, curve: vec![], left_out, notes })
+        Ok(Solved { alpha, tried, coefficients, convergence: Convergence::default(), left_out, notes })
     }
 
     fn low_rank(&self, rank: usize) -> Result<LowRankPreconditioner> {
@@ -172,9 +177,7 @@ impl System<'_> {
             alpha,
             tried,
             coefficients,
-            iterations: None,
-            residual: None,
-            curve: vec![],
+            convergence: Convergence::default(),
             left_out: Some(left_out),
             notes: vec![],
         })
@@ -189,16 +192,7 @@ impl System<'_> {
         let (alpha, tried) = best(points.errors(grid))?;
         let left_out = self.left_out.then(|| points.scores(alpha));
         let coefficients = filtered_inverse(u.view(), &λ, matmul(u.t(), self.y).view(), alpha);
-        Ok(Solved {
-            alpha,
-            tried,
-            coefficients,
-            iterations: None,
-            residual: None,
-            curve: vec![],
-            left_out,
-            notes: vec![],
-        })
+        Ok(Solved { alpha, tried, coefficients, convergence: Convergence::default(), left_out, notes: vec![] })
     }
 
     /// One eigendecomposition a fold serves every α.
@@ -216,21 +210,52 @@ impl System<'_> {
         })
     }
 
-    /// By an iterative solver. The preconditioner's low-rank approximation of K gives leave-one-out for all α.
-    pub fn iterative(&self, alpha: Alpha, iteration: &Iteration) -> Result<Solved> {
+    /// What must agree between a checkpoint and the run that continues it.
+    pub fn identity(&self, alpha: Alpha, iteration: &Iteration) -> Identity {
+        let bits = |a: ArrayView2<f64>| Fingerprint::of(a.iter().map(|v| v.to_bits()));
+        let targets = bits(self.y).then(self.roots.into_iter().flatten().map(|w| w.to_bits()));
+        let FitContext { precision, seed, device, .. } = *self.context;
+        [
+            ("method", iteration.name().to_owned()),
+            ("kernel", self.kernel.to_string()),
+            ("rows", self.x.nrows().to_string()),
+            ("columns", self.x.ncols().to_string()),
+            ("data", bits(self.x).to_string()),
+            ("targets", targets.to_string()),
+            ("held-out rows", self.held_out.map_or("none".into(), |rows| rows.fingerprint().to_string())),
+            ("alpha", alpha.to_string()),
+            ("tolerance", iteration.tolerance.to_string()),
+            ("rank", iteration.rank.to_string()),
+            ("precision", format!("{precision:?}")),
+            ("seed", seed.to_string()),
+            ("device", device.to_string()),
+        ]
+        .map(|(name, value)| (name.to_owned(), value))
+        .into()
+    }
+
+    /// By an iterative solver, with α of `plan` where it was found before. The preconditioner's low-rank approximation of K gives
+    /// leave-one-out for all α.
+    pub fn iterative(
+        &self,
+        alpha: Alpha,
+        plan: Option<Plan>,
+        iteration: &Iteration,
+        identity: &Identity,
+    ) -> Result<Solved> {
         fail_if!(
             alpha == Alpha::Fixed(0.0),
             "{} need a ridge α above 0; use the direct solver for α = 0",
             iteration.name()
         );
         if iteration.method.is_some_and(EpochSolver::takes_blocks) {
-            return self.shuffled(alpha, iteration);
+            return self.shuffled(alpha, plan, iteration, identity);
         }
-        self.in_order(alpha, iteration)
+        self.in_order(alpha, plan, iteration, identity)
     }
 
     /// The rows in random order, so that every block of them is a sample.
-    fn shuffled(&self, alpha: Alpha, iteration: &Iteration) -> Result<Solved> {
+    fn shuffled(&self, alpha: Alpha, plan: Option<Plan>, iteration: &Iteration, identity: &Identity) -> Result<Solved> {
         let n = self.x.nrows();
         let order = Rng::new(self.context.seed).fork(0x7368_7566).sample(n, n);
         let mut place = vec![0; n];
@@ -238,56 +263,81 @@ impl System<'_> {
         let (x, y) = (self.x.select(Axis(0), &order), self.y.select(Axis(0), &order));
         let roots = self.roots.map(|roots| roots.select(Axis(0), &order));
         let system = System { x: x.view(), y: y.view(), roots: roots.as_ref(), ..*self };
-        let solved = system.in_order(alpha, iteration)?;
+        let solved = system.in_order(alpha, plan, iteration, identity)?;
         let back = |rows: &Array2<f64>| rows.select(Axis(0), &place);
         let (coefficients, left_out) = (back(&solved.coefficients), solved.left_out.as_ref().map(back));
         Ok(Solved { coefficients, left_out, ..solved })
     }
 
-    fn in_order(&self, alpha: Alpha, iteration: &Iteration) -> Result<Solved> {
-        let mut notes = vec![];
-        let searched = match alpha {
-            Alpha::CrossValidation { folds } => {
-                let n = self.x.nrows();
-                // All folds would take as many times as long, and one of them holds thousands of points.
-                let looked_at = if n > MANY { 1 } else { folds };
-                let (tried, note) = cross_validate_paths(n, (folds, looked_at), self.context, |context, rest, out| {
-                    System { context, ..*self }.path(rest, out, iteration)
-                })?;
-                notes.extend(note);
-                Some(best(tried)?)
-            }
+    fn in_order(&self, alpha: Alpha, plan: Option<Plan>, iteration: &Iteration, identity: &Identity) -> Result<Solved> {
+        let searched = match (&plan, alpha) {
+            (None, Alpha::CrossValidation { folds }) => Some(self.cross_validated_paths(folds, iteration)?),
             _ => None,
         };
         let (operator, preconditioner) = self.prepared(iteration)?;
-        let (alpha, tried) = match (searched, alpha) {
-            (Some(found), _) => found,
-            (None, Alpha::Fixed(alpha)) => (alpha, vec![]),
-            (None, _) => {
-                best(preconditioner.leave_one_out(self.y, |points| points.errors(&grid(self.mean_diagonal())))?)?
+        let double = self.context.precision == Precision::F64;
+        let planned = |(alpha, tried), notes| Plan { alpha, tried, notes, double };
+        let plan = match (plan, searched, alpha) {
+            (Some(plan), ..) => Plan { double, ..plan },
+            (None, Some((tried, note)), _) => planned(best(tried)?, note.into_iter().collect()),
+            (None, None, Alpha::Fixed(alpha)) => planned((alpha, vec![]), vec![]),
+            (None, None, _) => {
+                let grid = grid(self.mean_diagonal());
+                planned(best(preconditioner.leave_one_out(self.y, |points| points.errors(&grid))?)?, vec![])
             }
         };
-        let start = Array2::zeros(self.y.dim());
-        let found = self.iterate(operator.as_ref(), &preconditioner, alpha, start, iteration)?;
+        let found = self.monitored(operator.as_ref(), &preconditioner, &plan, iteration, identity)?;
+        let Plan { alpha, tried, notes, .. } = plan;
         let left_out = self.left_out.then(|| preconditioner.leave_one_out(self.y, |points| points.scores(alpha)));
-        let (iterations, residual) = (Some(found.iterations), Some(found.residual));
-        Ok(Solved {
-            alpha,
-            tried,
-            coefficients: found.x.into_host()?,
-            iterations,
-            residual,
-            curve: found.curve,
-            left_out: left_out.transpose()?,
-            notes,
+        let convergence = Convergence::of(&found);
+        let coefficients = found.x.into_host()?;
+        Ok(Solved { alpha, tried, coefficients, convergence, left_out: left_out.transpose()?, notes })
+    }
+
+    /// The error of each α on left-out folds, and a note on an interrupt.
+    fn cross_validated_paths(&self, folds: usize, iteration: &Iteration) -> Result<(Vec<Tried>, Option<String>)> {
+        let n = self.x.nrows();
+        // All folds would take as many times as long, and one of them holds thousands of points.
+        let looked_at = if n > MANY { 1 } else { folds };
+        cross_validate_paths(n, (folds, looked_at), self.context, |context, rest, out| {
+            System { context, ..*self }.path(rest, out, iteration)
         })
+    }
+
+    /// The iteration from zero, with its checkpoint and the error on held-out rows.
+    fn monitored(
+        &self,
+        operator: &dyn Operator,
+        preconditioner: &LowRankPreconditioner,
+        plan: &Plan,
+        iteration: &Iteration,
+        identity: &Identity,
+    ) -> Result<Converged> {
+        let (identity, value) = (identity.clone(), serde_json::to_value(plan).expect("plain data"));
+        let kept = Kept { saving: self.saving, identity, plan: value };
+        let error = |c: ArrayView2<f64>| {
+            let rows = self.held_out.expect("watched where there are rows");
+            rows.error(self.predicted(rows.x.view(), c.to_owned())?)
+        };
+        let watch = self.held_out.map(|rows| Watch { every: rows.every(self.x.nrows()), error: &error });
+        let kept = self.saving.path.is_some().then_some(&kept);
+        let monitor = Monitor { kept, watch, record: None };
+        let start = Array2::zeros(self.y.dim());
+        self.iterate(operator, preconditioner, plan.alpha, start, iteration, monitor)
+    }
+
+    /// `κ(x, X) √w c̃` `[m, c]` at points `x` `[m, d]`, for c̃ `[n, c]`.
+    fn predicted(&self, x: ArrayView2<f64>, c: Array2<f64>) -> Result<Array2<f64>> {
+        let FitContext { precision, device, .. } = *self.context;
+        cross_apply(self.kernel, x, self.x, times(c, self.roots).view(), precision, device)
     }
 
     /// The operator, and a preconditioner for any α.
     fn prepared(&self, iteration: &Iteration) -> Result<(Box<dyn Operator + '_>, LowRankPreconditioner)> {
         let n = self.x.nrows() as u64;
-        // The factor, its orthonormal form, and about eight blocks of vectors.
-        let other = 8 * n * (2 * iteration.rank as u64 + 8 * self.y.ncols() as u64);
+        // The factor, its orthonormal form, and about eight blocks of vectors; a checkpoint has six more.
+        let blocks = if self.saving.path.is_some() { 14 } else { 8 };
+        let other = 8 * n * (2 * iteration.rank as u64 + blocks * self.y.ncols() as u64);
         self.context.budget.require(
             format!("the preconditioner of rank {} for {n} points", iteration.rank),
             other,
@@ -313,21 +363,22 @@ impl System<'_> {
         alpha: f64,
         start: Array2<f64>,
         iteration: &Iteration,
+        monitor: Monitor,
     ) -> Result<Converged> {
         let Iteration { method, tolerance, limit, .. } = *iteration;
         let equations = Equations { operator, alpha, y: self.y };
-        let epochs = |solver: &mut dyn Epochs| run(solver, &equations, start.clone(), (tolerance, limit), self.context);
-        match method {
-            None => {}
-            Some(EpochSolver::Richardson) => {
-                return epochs(&mut Richardson::new(&equations, preconditioner, self.context)?);
+        let mut solver: Box<dyn Epochs + '_> = match method {
+            None => {
+                let [y, start] =
+                    [self.y.to_owned(), start].map(|columns| Panel::from_host(self.context.device, columns));
+                let shifted = Shifted { operator, preconditioner, alpha };
+                return shifted.solve(&y?, start?, (tolerance, limit), monitor, self.context);
             }
-            Some(EpochSolver::EigenPro) => return epochs(&mut EigenPro::new(&equations, self.context)?),
-            Some(EpochSolver::Askotch) => return epochs(&mut Askotch::new(&equations, self.context)?),
-        }
-        let (y, start) =
-            (Panel::from_host(self.context.device, self.y.to_owned())?, Panel::from_host(self.context.device, start)?);
-        Shifted { operator, preconditioner, alpha }.solve(&y, start, (tolerance, limit), None, self.context)
+            Some(EpochSolver::Richardson) => Box::new(Richardson::new(&equations, preconditioner, self.context)),
+            Some(EpochSolver::EigenPro) => Box::new(EigenPro::new(&equations, self.context)?),
+            Some(EpochSolver::Askotch) => Box::new(Askotch::new(&equations, self.context)?),
+        };
+        run(solver.as_mut(), &equations, start, (tolerance, limit), monitor, self.context)
     }
 
     /// The error on the rows `out` when the rows `rest` are fitted, from large α to small, each solution the start of the
@@ -338,7 +389,9 @@ impl System<'_> {
         let roots = self.roots.map(|roots| [rest, out].map(|rows| roots.select(Axis(0), rows)));
         let [roots, roots_out] = roots.map_or([None, None], |roots| roots.map(Some));
         let (kernel, context) = (self.kernel, self.context);
-        let system = System { kernel, x: x.view(), y: y.view(), roots: roots.as_ref(), left_out: false, context };
+        let (held_out, saving, left_out) = (None, Saving::NONE, false);
+        let (roots, x, y) = (roots.as_ref(), x.view(), y.view());
+        let system = System { kernel, x, y, roots, left_out, held_out, saving, context };
         // α is found to half a decade, for which three digits of the solution are enough.
         let Iteration { method, tolerance, limit, rank } = *iteration;
         let rough = Iteration { method, tolerance: tolerance.max(1e-4), limit, rank: rank.min(x.nrows()) };
@@ -351,17 +404,15 @@ impl System<'_> {
             // Without a first α there is nothing to keep.
             let interrupt = self.context.interrupt.filter(|_| !tried.is_empty());
             let system = System { context: &FitContext { progress: &stage, interrupt, ..*self.context }, ..system };
-            let found = system.iterate(operator.as_ref(), &preconditioner, alpha, c.clone(), &rough)?;
+            let (operator, monitor) = (operator.as_ref(), Monitor::default());
+            let found = system.iterate(operator, &preconditioner, alpha, c.clone(), &rough, monitor)?;
             interrupted = keeps.as_ref().is_some_and(KeepsBest::cut_short);
             // Smaller α are harder; those that were solved remain valid.
             if interrupted || (found.residual > rough.tolerance && !tried.is_empty()) {
                 break;
             }
             c = found.x.into_host()?;
-            let FitContext { precision, device, .. } = *self.context;
-            let weighted = times(c.clone(), roots.as_ref());
-            let predicted = cross_apply(kernel, x_out.view(), x.view(), weighted.view(), precision, device)?;
-            let predicted = times(predicted, roots_out.as_ref());
+            let predicted = times(system.predicted(x_out.view(), c.clone())?, roots_out.as_ref());
             let error = squared_error(predicted.view(), y_out.view()) / out.len() as f64;
             tried.push(Tried { value: alpha, error });
             keeps.get_or_insert_with(|| self.context.keeps_best());

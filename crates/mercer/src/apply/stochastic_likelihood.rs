@@ -16,6 +16,7 @@
 //! both are exact in expectation, and vary only by what P leaves out of A. Conjugate gradients on the probes give both.
 
 use super::conjugate_gradients::{Converged, Krylov, Shifted};
+use super::monitor::Monitor;
 use super::preconditioner::LowRankPreconditioner;
 use crate::linalg::Panel;
 use crate::operator::Operator;
@@ -119,7 +120,8 @@ impl<'a> StochasticLikelihood<'a> {
         let (b, columns) = (self.y.joined(&z)?, 1 + z.ncols());
         let zeros = Panel::from_host(context.device, Array2::zeros((b.nrows(), columns)))?;
         let mut krylov = Krylov::default();
-        let found = self.shifted(alpha).solve(&b, zeros, (ROUGH, PRODUCTS), Some(&mut krylov), context)?;
+        let monitor = Monitor { record: Some(&mut krylov), ..Monitor::default() };
+        let found = self.shifted(alpha).solve(&b, zeros, (ROUGH, PRODUCTS), monitor, context)?;
         if !context.interrupted() {
             require_converged(&found, ROUGH)?;
         }
@@ -177,7 +179,13 @@ impl<'a> StochasticLikelihood<'a> {
     /// The process at the solutions for α, that of y to a relative residual of `tolerance`. An interrupt ends it with what there is.
     pub fn solution(&self, at: AtShift, tolerance: f64) -> Result<Solution> {
         let n = self.y.nrows() as f64;
-        let fine = self.shifted(at.alpha).solve(&self.y, at.solved, (tolerance, PRODUCTS), None, self.context)?;
+        let fine = self.shifted(at.alpha).solve(
+            &self.y,
+            at.solved,
+            (tolerance, PRODUCTS),
+            Monitor::default(),
+            self.context,
+        )?;
         if !self.context.interrupted() {
             require_converged(&fine, tolerance)?;
         }
@@ -201,7 +209,7 @@ impl<'a> StochasticLikelihood<'a> {
         let units = Panel::from_host(self.context.device, units)?;
         let stage = self.context.stage("exact variances", 1, 1);
         let context = FitContext { progress: &stage, ..*self.context };
-        let found = self.shifted(alpha).solve(&units, zeros, (ROUGH, PRODUCTS), None, &context)?;
+        let found = self.shifted(alpha).solve(&units, zeros, (ROUGH, PRODUCTS), Monitor::default(), &context)?;
         if !context.interrupted() {
             require_converged(&found, FOR_DIAGONAL)?;
         }

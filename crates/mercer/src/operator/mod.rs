@@ -45,6 +45,7 @@ mod walk;
 pub use crate::budget::Budget;
 #[doc(hidden)]
 pub use batch::{BatchOperator, Own, Sizes, batch_operator};
+pub(crate) use cuda::compiles;
 pub use dense::DenseOperator;
 use derived::Restricted;
 pub(crate) use derived::Scaled;

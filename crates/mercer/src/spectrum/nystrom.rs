@@ -237,6 +237,21 @@ impl NystromFeatures {
         Extension { features: Box::new(features), coefficients }
     }
 
+    /// κ
+    pub(crate) fn kernel(&self) -> &Kernel {
+        &self.kernel
+    }
+
+    /// Z `[m, d]`
+    pub(crate) fn landmarks(&self) -> ArrayView2<'_, f64> {
+        self.landmarks.view()
+    }
+
+    /// N `[m, r]`
+    pub(crate) fn normalisation(&self) -> ArrayView2<'_, f64> {
+        self.normalisation.view()
+    }
+
     /// r, the number of features.
     pub fn dim(&self) -> usize {
         self.normalisation.ncols()

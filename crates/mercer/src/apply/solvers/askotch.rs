@@ -1,6 +1,8 @@
 use super::{EpochSolver, Epochs, Equations, blocks};
+use crate::apply::reference::matrix;
 use crate::compute::Device;
 use crate::linalg::Cholesky;
+use crate::model::Bundle;
 use crate::operator::{block_product, cross_apply};
 use crate::rng::Rng;
 use crate::{FitContext, Result};
@@ -30,7 +32,7 @@ pub(in crate::apply) struct Askotch<'a> {
     /// V and Z `[n, m]`, from the first epoch on.
     state: Option<(Array2<f64>, Array2<f64>)>,
     /// The least sum of all squared residuals that an epoch saw.
-    least: f64,
+    least: Option<f64>,
     rng: Rng,
     device: Device,
 }
@@ -51,7 +53,7 @@ impl<'a> Askotch<'a> {
         let mean = equations.operator.diagonal()?.mean().unwrap_or(1.0).max(f64::MIN_POSITIVE);
         let bound = (equations.alpha / mean).min(1.0 / blocks.len() as f64);
         let rng = Rng::new(context.seed).fork(0x736b_6574);
-        let (state, least, device) = (None, f64::INFINITY, context.device);
+        let (state, least, device) = (None, None, context.device);
         Ok(Askotch { equations: *equations, blocks, bound, state, least, rng, device })
     }
 
@@ -108,11 +110,28 @@ impl Epochs for Askotch<'_> {
             z.scaled_add(a, &v);
         }
         let total = seen.sum();
-        if total > DIVERGED * self.least {
-            (self.bound, self.least) = (0.25 * self.bound, f64::INFINITY);
+        if self.least.is_some_and(|least| total > DIVERGED * least) {
+            (self.bound, self.least) = (0.25 * self.bound, None);
         } else {
-            (self.state, self.least) = (Some((v, z)), self.least.min(total));
+            (self.state, self.least) = (Some((v, z)), Some(self.least.map_or(total, |least| least.min(total))));
         }
         Ok(seen.to_vec())
+    }
+
+    fn save(&self, bundle: &mut Bundle) {
+        bundle.set("rng", &self.rng);
+        bundle.set("acceleration", (self.bound, self.least, self.state.is_some()));
+        if let Some((v, z)) = &self.state {
+            bundle.put("v", v.clone());
+            bundle.put("z", z.clone());
+        }
+    }
+
+    fn load(&mut self, bundle: &Bundle, shape: (usize, usize)) -> Result<()> {
+        let begun;
+        self.rng = bundle.value("rng")?;
+        (self.bound, self.least, begun) = bundle.value("acceleration")?;
+        self.state = if begun { Some((matrix(bundle, "v", shape)?, matrix(bundle, "z", shape)?)) } else { None };
+        Ok(())
     }
 }

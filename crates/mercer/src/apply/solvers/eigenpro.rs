@@ -1,5 +1,6 @@
 use super::{EpochSolver, Epochs, Equations, blocks};
 use crate::linalg::{eigh, matmul};
+use crate::model::Bundle;
 use crate::rng::Rng;
 use crate::{FitContext, Result};
 use ndarray::{Array1, Array2, Axis, s};
@@ -89,5 +90,14 @@ impl Epochs for EigenPro<'_> {
             c.slice_mut(s![..damped.nrows(), ..]).scaled_add(-self.step, &damped);
         }
         Ok(seen.to_vec())
+    }
+
+    fn save(&self, bundle: &mut Bundle) {
+        bundle.set("rng", &self.rng);
+    }
+
+    fn load(&mut self, bundle: &Bundle, _: (usize, usize)) -> Result<()> {
+        self.rng = bundle.value("rng")?;
+        Ok(())
     }
 }

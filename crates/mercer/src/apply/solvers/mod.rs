@@ -1,25 +1,34 @@
-//! Iterative solvers of `(K + αI) C = Y` that see a part of K at a time.
+//! Iterative solvers that see a part of K at a time: of `(K + αI) C = Y`, and of regression on landmarks.
 //!
 //! | file | step |
 //! |---|---|
 //! | `richardson` | a preconditioned gradient step on all rows |
 //! | `eigenpro` | a gradient step on a batch of rows, with the leading eigenvectors of a sample damped |
 //! | `askotch` | the exact solution on a block of rows, accelerated |
+//! | `delayed` | gradient steps on batches of rows, projected on the span of the landmarks after some of them |
 //!
 //! Each is an [`Epochs`]: an epoch takes as many kernel values as one product with K. What they share is here: the tolerance, the limit, the
-//! best iterate, the curve of residuals, interrupts. Conjugate gradients have a loop of their own, on the device.
+//! best iterate, the curve of residuals. Checkpoints, interrupts and progress are those of training (`training.rs`), which
+//! conjugate gradients use too.
 
 mod askotch;
+mod delayed;
 mod eigenpro;
 mod richardson;
 
 pub(super) use askotch::Askotch;
+pub(super) use delayed::{DelayedEigenPro, Landmarked};
 pub(super) use eigenpro::EigenPro;
 pub(super) use richardson::Richardson;
 
+use super::HeldOutError;
 use super::conjugate_gradients::{Converged, excess, largest};
+use super::monitor::{Monitor, load_curves};
+use super::reference::matrix;
 use crate::linalg::Panel;
+use crate::model::Bundle;
 use crate::operator::Operator;
+use crate::training::{Identity, Run, Task};
 use crate::{FitContext, Result};
 use ndarray::{Array2, ArrayView2, s};
 use std::ops::Range;
@@ -74,6 +83,25 @@ impl Equations<'_> {
     }
 }
 
+/// A linear system whose solutions can be judged.
+pub(super) trait Judged {
+    /// `‖b_j‖²` of the right-hand sides `[m]`.
+    fn norms(&self) -> Vec<f64>;
+
+    /// `B − A C` for `C` `[n, m]`.
+    fn remainder(&self, c: ArrayView2<f64>) -> Result<Array2<f64>>;
+}
+
+impl Judged for Equations<'_> {
+    fn norms(&self) -> Vec<f64> {
+        squares(self.y)
+    }
+
+    fn remainder(&self, c: ArrayView2<f64>) -> Result<Array2<f64>> {
+        self.residual(0..c.nrows(), c)
+    }
+}
+
 /// A solver that goes over the rows again and again.
 pub(super) trait Epochs {
     /// Which one it is.
@@ -81,58 +109,198 @@ pub(super) trait Epochs {
 
     /// Improves `c` `[n, m]`; returns the sum of the squared residuals of every column `[m]` over all rows, as they were seen on the way.
     fn epoch(&mut self, c: &mut Array2<f64>) -> Result<Vec<f64>>;
+
+    /// Puts what changes from epoch to epoch, beside `c`, into a checkpoint.
+    fn save(&self, bundle: &mut Bundle);
+
+    /// Takes it out again, for `c` of this shape.
+    fn load(&mut self, bundle: &Bundle, shape: (usize, usize)) -> Result<()>;
 }
 
-/// Runs epochs from `start` `[n, m]` until every `‖y − (K + αI)c‖ ≤ tolerance·‖y‖`, at most `limit` of them. Where they end before, the
+/// Runs epochs from `start` `[n, m]` until every `‖b − Ac‖ ≤ tolerance·‖b‖`, at most `limit` of them. Where they end before, the
 /// result is the best iterate with its true residual.
 pub(super) fn run(
     solver: &mut dyn Epochs,
-    equations: &Equations,
+    equations: &dyn Judged,
     start: Array2<f64>,
     (tolerance, limit): (f64, usize),
+    monitor: Monitor,
     context: &FitContext,
 ) -> Result<Converged> {
-    /// Times the best residual at which an iteration has diverged.
-    const DIVERGED: f64 = 1e4;
-    let n = equations.y.nrows();
-    let squares = |a: ArrayView2<f64>| -> Vec<f64> { a.columns().into_iter().map(|c| c.dot(&c)).collect() };
-    let norms = squares(equations.y);
-    let relative = |sums: &[f64]| largest(sums.iter().zip(&norms).map(|(r, y)| excess(r.sqrt(), y.sqrt())));
-    let measured =
-        |c: &Array2<f64>| -> Result<f64> { Ok(relative(&squares(equations.residual(0..n, c.view())?.view()))) };
-    let first = start.clone();
-    let (mut c, mut curve, mut keeps) = (start, vec![], None);
-    let mut best: Option<(f64, Array2<f64>)> = None;
-    for epoch in 1..=limit {
-        let seen = relative(&solver.epoch(&mut c)?);
-        curve.push(seen);
-        let least = best.as_ref().map_or(f64::INFINITY, |(least, _)| *least);
+    let (norms, saving, c) = (equations.norms(), monitor.saving(), start.clone());
+    let (curve, held_out) = (vec![], vec![]);
+    let mut passes = Passes {
+        solver,
+        equations,
+        norms,
+        tolerance,
+        limit,
+        monitor,
+        start,
+        c,
+        best: None,
+        ended: false,
+        curve,
+        held_out,
+    };
+    let mut run = Run::new(&mut passes, saving, context)?;
+    run.run(&mut passes)?;
+    passes.finish(context)
+}
+
+/// `‖a_j‖²` of the columns of `a` `[n, m]`.
+fn squares(a: ArrayView2<f64>) -> Vec<f64> {
+    a.columns().into_iter().map(|c| c.dot(&c)).collect()
+}
+
+/// Times the best residual at which an iteration has diverged.
+const DIVERGED: f64 = 1e4;
+
+/// A run of epochs.
+struct Passes<'a> {
+    solver: &'a mut dyn Epochs,
+    equations: &'a dyn Judged,
+    /// `‖b_j‖²` `[m]`
+    norms: Vec<f64>,
+    tolerance: f64,
+    limit: usize,
+    monitor: Monitor<'a>,
+    /// `[n, m]`
+    start: Array2<f64>,
+    /// The iterate `[n, m]`.
+    c: Array2<f64>,
+    /// The iterate with the least residual that was seen.
+    best: Option<(f64, Array2<f64>)>,
+    /// Whether it has converged or diverged.
+    ended: bool,
+    curve: Vec<f64>,
+    held_out: Vec<HeldOutError>,
+}
+
+impl Passes<'_> {
+    /// The largest `‖r‖/‖b‖` of the columns, from the squares of the residuals `[m]`.
+    fn relative(&self, sums: &[f64]) -> f64 {
+        largest(sums.iter().zip(&self.norms).map(|(r, y)| excess(r.sqrt(), y.sqrt())))
+    }
+
+    /// The true residual of `c` `[n, m]`.
+    fn measured(&self, c: &Array2<f64>) -> Result<f64> {
+        if c.iter().all(|c| *c == 0.0) {
+            return Ok(self.relative(&self.norms));
+        }
+        Ok(self.relative(&squares(self.equations.remainder(c.view())?.view())))
+    }
+
+    /// The best iterate and its true residual.
+    fn finish(mut self, context: &FitContext) -> Result<Converged> {
+        let mut x = self.best.take().map_or_else(|| self.start.clone(), |(_, c)| c);
+        let mut residual = self.measured(&x)?;
+        // What was seen on the way may be less than what an iteration that was cut short has reached.
+        let of_start = self.measured(&self.start)?;
+        if residual.is_nan() || residual > of_start {
+            (x, residual) = (self.start, of_start);
+        }
+        let (iterations, curve, held_out) = (self.curve.len(), self.curve, self.held_out);
+        Ok(Converged { x: Panel::from_host(context.device, x)?, iterations, residual, curve, held_out })
+    }
+}
+
+impl Task for Passes<'_> {
+    fn name(&self) -> String {
+        self.solver.kind().name().into()
+    }
+
+    fn identity(&self) -> Identity {
+        self.monitor.identity()
+    }
+
+    fn steps(&self) -> (u64, u64) {
+        (self.curve.len() as u64, self.limit as u64)
+    }
+
+    fn advance(&mut self) -> Result<()> {
+        let sums = self.solver.epoch(&mut self.c)?;
+        let seen = self.relative(&sums);
+        let least = self.best.as_ref().map_or(f64::INFINITY, |(least, _)| *least);
         if !(seen.is_finite() && seen < DIVERGED * least.min(1.0)) {
-            break;
+            self.curve.extend(seen.is_finite().then_some(seen));
+            self.ended = true;
+            return Ok(());
         }
+        self.curve.push(seen);
         if seen < least {
-            best = Some((seen, c.clone()));
+            self.best = Some((seen, self.c.clone()));
         }
-        keeps.get_or_insert_with(|| context.keeps_best());
-        let note = format!("residual {seen:.1e}");
-        context.progress.iteration(solver.kind().name(), epoch, limit, excess(seen, tolerance), &note);
         // What was seen on the way is that of earlier iterates: the true residual decides.
-        if seen <= tolerance && measured(&c)? <= tolerance {
-            best = Some((0.0, c));
-            break;
+        if seen <= self.tolerance && self.measured(&self.c)? <= self.tolerance {
+            self.best = Some((0.0, self.c.clone()));
+            self.ended = true;
         }
-        if context.interrupted() {
-            break;
+        Ok(())
+    }
+
+    fn due(&self) -> bool {
+        let diverged = self.ended && self.best.as_ref().is_none_or(|(residual, _)| *residual > 0.0);
+        !diverged && self.monitor.watch.is_some_and(|watch| watch.due(self.curve.len(), &self.held_out, self.ended))
+    }
+
+    fn validate(&mut self) -> Result<()> {
+        if let Some(watch) = self.monitor.watch {
+            let error = (watch.error)(self.c.view())?;
+            self.held_out.push(HeldOutError { iteration: self.curve.len(), error });
         }
+        Ok(())
     }
-    let mut x = best.map_or_else(|| first.clone(), |(_, c)| c);
-    let mut residual = measured(&x)?;
-    // What was seen on the way may be less than what an iteration that was cut short has reached.
-    let of_first = measured(&first)?;
-    if residual.is_nan() || residual > of_first {
-        (x, residual) = (first, of_first);
+
+    fn converged(&self) -> bool {
+        self.ended
     }
-    Ok(Converged { x: Panel::from_host(context.device, x)?, iterations: curve.len(), residual, curve })
+
+    fn excess(&self) -> Option<f64> {
+        Some(self.curve.last().map_or(f64::INFINITY, |seen| excess(*seen, self.tolerance)))
+    }
+
+    fn has_result(&self) -> bool {
+        self.best.is_some()
+    }
+
+    fn report(&mut self, _: f64, _: f64) -> Result<String> {
+        Ok(Monitor::note(&self.curve, &self.held_out))
+    }
+
+    fn saves_anywhere(&self) -> bool {
+        true
+    }
+
+    fn save(&mut self, bundle: &mut Bundle) -> Result<()> {
+        self.monitor.save(bundle, &self.curve, &self.held_out);
+        bundle.set("ended", self.ended);
+        bundle.set("best", self.best.as_ref().map(|(residual, _)| residual));
+        if let Some((_, best)) = &self.best {
+            bundle.put("best", best.clone());
+        }
+        // An iterate that diverged may not be finite, and is not needed again.
+        if !self.ended {
+            bundle.put("x", self.c.clone());
+            self.solver.save(bundle);
+        }
+        Ok(())
+    }
+
+    fn load(&mut self, bundle: &Bundle) -> Result<()> {
+        let shape = self.start.dim();
+        self.ended = bundle.value("ended")?;
+        self.best = match bundle.value("best")? {
+            Some(residual) => Some((residual, matrix(bundle, "best", shape)?)),
+            None => None,
+        };
+        (self.curve, self.held_out) = load_curves(bundle)?;
+        if !self.ended {
+            self.c = matrix(bundle, "x", shape)?;
+            self.solver.load(bundle, shape)?;
+        }
+        Ok(())
+    }
 }
 
 /// `0..n` in blocks of about `size`.
@@ -166,10 +334,13 @@ mod tests {
         let low_rank = LowRankPreconditioner::new(equations.operator, 60, context).unwrap();
         let solve = |solver: &mut dyn Epochs| {
             let start = Array2::zeros(equations.y.dim());
-            (solver.kind().name(), run(solver, equations, start, (tolerance, limit), context).unwrap())
+            (
+                solver.kind().name(),
+                run(solver, equations, start, (tolerance, limit), Monitor::default(), context).unwrap(),
+            )
         };
         vec![
-            solve(&mut Richardson::new(equations, &low_rank, context).unwrap()),
+            solve(&mut Richardson::new(equations, &low_rank, context)),
             solve(&mut EigenPro::new(equations, context).unwrap()),
             solve(&mut Askotch::new(equations, context).unwrap()),
         ]
@@ -234,7 +405,7 @@ mod tests {
         let equations = Equations { operator: &operator, alpha: 1e-3, y: y.view() };
         let mut solver = Askotch::new(&equations, &context).unwrap();
         let start = Array2::zeros((100, 1));
-        let found = run(&mut solver, &equations, start, (1e-12, 500), &context).unwrap();
+        let found = run(&mut solver, &equations, start, (1e-12, 500), Monitor::default(), &context).unwrap();
         assert!(found.iterations == 3 && found.residual < 1.0, "{} {}", found.iterations, found.residual);
     }
 

@@ -8,7 +8,10 @@ use crate::compute::Device;
 use crate::model::Bundle;
 use crate::net::{Optimizer, Schedule};
 use crate::rng::Rng;
-use crate::training::{Identity, Run, Saving, Task, load_optimizer, numbers, put_numbers, put_optimizer};
+use crate::training::{
+    Identity, Run, Saving, Task, load_optimizer, numbers, optional_matrix, put_numbers, put_optimizer,
+    put_optional_matrix,
+};
 use crate::{FitContext, Result, fail_if};
 use ndarray::{Array2, ArrayView2};
 use serde::{Deserialize, Serialize};
@@ -308,10 +311,10 @@ impl Task for Eigenfunctions<'_> {
         put_numbers(bundle, "theta", &functions.parameters().trained.to_host()?);
         put_optimizer(bundle, optimizer)?;
         bundle.set("rng", &*rng);
-        put_matrix(bundle, "raw", self.raw.as_deref().map(row));
+        put_optional_matrix(bundle, "raw", self.raw.as_deref().map(row));
         for (name, state) in objective.state() {
             match state {
-                State::Average(average) => put_matrix(bundle, name, average.get()?),
+                State::Average(average) => put_optional_matrix(bundle, name, average.get()?),
                 State::Tensor(tensor) => put_numbers(bundle, name, &tensor.to_host()?),
             }
         }
@@ -330,10 +333,10 @@ impl Task for Eigenfunctions<'_> {
         functions.parameters_mut().trained.copy_from_host(&numbers(bundle, "theta")?)?;
         load_optimizer(bundle, optimizer)?;
         *rng = bundle.value("rng")?;
-        self.raw = matrix(bundle, "raw")?.map(|raw| raw.iter().copied().collect());
+        self.raw = optional_matrix(bundle, "raw")?.map(|raw| raw.iter().copied().collect());
         for (name, state) in objective.state() {
             match state {
-                State::Average(average) => average.set(matrix(bundle, name)?.as_ref())?,
+                State::Average(average) => average.set(optional_matrix(bundle, name)?.as_ref())?,
                 State::Tensor(tensor) => tensor.copy_from_host(&numbers(bundle, name)?)?,
             }
         }
@@ -345,6 +348,10 @@ impl Task for Eigenfunctions<'_> {
         self.loss = bundle.value("loss")?;
         self.validations = bundle.value("validations")?;
         Ok(())
+    }
+
+    fn recovers(&self) -> bool {
+        true
     }
 
     /// At half the learning rate; the batches go on from where they are.
@@ -359,17 +366,4 @@ impl Task for Eigenfunctions<'_> {
 
 fn row(values: &[f64]) -> Array2<f64> {
     ArrayView2::from_shape((1, values.len()), values).expect("one row").to_owned()
-}
-
-/// Puts a matrix that may not have begun into a checkpoint.
-fn put_matrix(bundle: &mut Bundle, name: &str, value: Option<Array2<f64>>) {
-    bundle.set(name, value.is_some());
-    if let Some(value) = value {
-        bundle.put(name, value);
-    }
-}
-
-/// Takes it out again.
-fn matrix(bundle: &Bundle, name: &str) -> Result<Option<Array2<f64>>> {
-    if bundle.value(name)? { bundle.matrix(name).map(Some) } else { Ok(None) }
 }
