@@ -155,7 +155,7 @@ mod tests {
     /// The list of all indices and the map of those that moved give the same sample.
     #[test]
     fn a_few_of_many_are_those_of_the_whole_list() {
-        for (n, k, seed) in [(17, 1, 1), (1000, 62, 2), (5000, 300, 3), (100, 0, 4)] {
+        for (n, k, seed) in [(17, 1, 1), (1000, 61, 2), (5000, 300, 3), (100, 0, 4)] {
             assert!(k < n / FEW || k == 1, "{n} {k}");
             let (mut a, mut b) = (Rng::new(seed), Rng::new(seed));
             let mut all: Vec<usize> = (0..n).collect();
