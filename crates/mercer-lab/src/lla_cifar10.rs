@@ -289,16 +289,11 @@ fn methods(images: &Images, config: &Config) -> Result<Vec<Laplace>> {
     Ok(all.into_iter().map(|(_, laplace)| laplace).collect())
 }
 
-/// Measures each method by itself and, where it has a posterior, with a temperature. Also returns the names of those that an interrupt left out.
-fn run(config: &Config, images: &Images, context: &FitContext) -> Result<(Vec<Measured>, Vec<&'static str>)> {
-    let (mut all, mut left_out, mut keeps) = (vec![], vec![], None);
+/// Measures each method by itself and, where it has a posterior, with a temperature.
+fn run(config: &Config, images: &Images, context: &FitContext) -> Result<Vec<Measured>> {
+    let mut all = vec![];
     for laplace in methods(images, config)? {
-        let name = laplace.method.name();
-        if context.interrupted() {
-            left_out.push(name);
-            continue;
-        }
-        let passed = passed(&laplace, images, config, context)?;
+        let (name, passed) = (laplace.method.name(), passed(&laplace, images, config, context)?);
         let mut measure = |name: String, laplace: &Laplace| -> Result<()> {
             context.progress.step(&name, 0, 1, "precisions and temperatures on the folds");
             let found = scores(laplace, &passed, images, config, context.seed)?;
@@ -309,9 +304,6 @@ fn run(config: &Config, images: &Images, context: &FitContext) -> Result<(Vec<Me
         if laplace.method.has_posterior() {
             measure(format!("{name}, tempered"), &Laplace { tempered: true, ..laplace })?;
         }
-        if all.iter().any(|m| m.method == "temperature") && all.iter().any(|m| m.method == "map") {
-            keeps.get_or_insert_with(|| context.keeps_best());
-        }
     }
     let place = |name: &str| all.iter().position(|m: &Measured| m.method == name).expect("baselines come first");
     let (alone, temperature) = (all[place("map")].predict_seconds, all[place("temperature")].cases.clone());
@@ -321,7 +313,7 @@ fn run(config: &Config, images: &Images, context: &FitContext) -> Result<(Vec<Me
             measured.against_temperature = Some(measured.cases.difference(&temperature, Measure::Nll, context.seed));
         }
     }
-    Ok((all, left_out))
+    Ok(all)
 }
 
 fn range(Estimate { value, interval: [low, high] }: Estimate, digits: usize) -> String {
@@ -383,17 +375,13 @@ fn figure(all: &[Measured], config: &Config) -> String {
     plot.svg()
 }
 
-fn verdict(all: &[Measured], left_out: &[&str]) -> String {
+fn verdict(all: &[Measured]) -> String {
     let best = all.iter().min_by(|a, b| a.nll.value.total_cmp(&b.nll.value)).expect("there are methods");
     let against = best
         .against_temperature
         .map_or_else(String::new, |gap| format!("; against temperature scaling that is {}", signed(gap)));
-    let missing = match left_out {
-        [] => String::new(),
-        names => format!("; ended early, not measured: {}", names.join(", ")),
-    };
     let (nll, ece) = (range(best.nll, 4), best.ece.value);
-    format!("{} has the lowest NLL, {nll}, with ECE {ece:.4}{against}{missing}", best.method)
+    format!("{} has the lowest NLL, {nll}, with ECE {ece:.4}{against}", best.method)
 }
 
 fn setting(config: &Config) -> String {
@@ -425,8 +413,8 @@ pub fn reproduce(options: &Options, context: &FitContext<'_>) -> Result<Shown> {
     );
     fail_if!(config.test < 2 * config.folds, "{} test images are too few for {} folds", config.test, config.folds);
     let images = load(&config, context)?;
-    let (all, left_out) = run(&config, &images, context)?;
-    let (figure, verdict) = (figure(&all, &config), verdict(&all, &left_out));
+    let all = run(&config, &images, context)?;
+    let (figure, verdict) = (figure(&all, &config), verdict(&all));
     let tables = [measures(&all), shifts(&all, &images, &config), published(&config)];
     let texts: Vec<String> = tables.iter().map(Table::text).collect();
     let text = format!("{}\n\n{}\n{}\n", setting(&config), texts.join("\n"), sentence(&verdict));
