@@ -25,7 +25,7 @@ pub fn decay(found: &Results) -> String {
     let mean = of(&|e| e.1.mean);
     let error = Plot::new("Distance from the prediction")
         .x_log("width")
-        .y_log("max ‖u − e^{−Ht}u(0)‖/‖u(0)‖")
+        .y_log("max ‖u − prediction‖/‖u(0)‖")
         .line("measured, 95 % interval", &widths, &mean)
         .markers()
         .band(&of(&|e| (e.1.mean - e.1.half_width).max(e.1.mean / 10.0)), &of(&|e| e.1.mean + e.1.half_width))
