@@ -9,11 +9,13 @@ use mercer_figure::report::Table;
 use mercer_figure::{Plot, text};
 use serde::Serialize;
 use serde_json::json;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 config! {
     /// Splits of a table, at most.
-    splits: usize = 20; quick 2,
+    splits: usize = 3; quick 2; published 20,
     /// Tables with more rows are left out.
     most_rows: usize = usize::MAX; quick 800,
     /// Rows above which landmarks stand for the others.
@@ -101,18 +103,44 @@ fn judged(train: &Dataset, test: &Dataset, config: &Config, context: &FitContext
     IntervalReport::new(&values(test)?, &means, &deviations.to_vec(), 0.95)
 }
 
+/// The process and its report on one split, counted from 0, with the rows to learn from and the columns.
+type Judged = Result<(IntervalReport, (usize, usize))>;
+
 fn measure(name: &'static str, splits: usize, config: &Config, context: &FitContext) -> Result<Measured> {
     let start = Instant::now();
-    let (mut reports, mut dim) = (vec![], (0, 0));
-    for number in 0..splits {
+    let judge = |number: usize| -> Judged {
         let (train, test) = split(name, number + 1)?;
-        dim = (train.n(), train.d());
-        reports.push(judged(&train, &test, config, context)?);
-        context.progress.step(name, number + 1, splits, "");
-    }
-    let exact = dim.0 <= config.exact;
-    let posterior = if exact { "exact".into() } else { format!("{} landmarks", config.landmarks) };
-    Ok(Measured { name, n: dim.0, d: dim.1, posterior, reports, seconds: start.elapsed().as_secs_f64() })
+        Ok((judged(&train, &test, config, context)?, (train.n(), train.d())))
+    };
+    let found = in_parallel(splits, judge, |done| context.progress.step(name, done, splits, ""));
+    let found = found.into_iter().collect::<Result<Vec<_>>>()?;
+    let (n, d) = found.last().map_or((0, 0), |(_, dim)| *dim);
+    let posterior = if n <= config.exact { "exact".into() } else { format!("{} landmarks", config.landmarks) };
+    let reports = found.into_iter().map(|(report, _)| report).collect();
+    Ok(Measured { name, n, d, posterior, reports, seconds: start.elapsed().as_secs_f64() })
+}
+
+/// `of(i)` for i from 0 to n, on as many threads as there are cores: a split is too small for all of them. Calls `done` with the number of
+/// results so far.
+fn in_parallel<T: Send>(n: usize, of: impl Fn(usize) -> T + Sync, done: impl Fn(usize) + Sync) -> Vec<T> {
+    let (next, found) = (AtomicUsize::new(0), Mutex::new(Vec::with_capacity(n)));
+    let work = || {
+        loop {
+            let i = next.fetch_add(1, Ordering::Relaxed);
+            if i >= n {
+                return;
+            }
+            let value = of(i);
+            let mut found = found.lock().expect("no thread panics while it holds the results");
+            found.push((i, value));
+            done(found.len());
+        }
+    };
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(n);
+    std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));
+    let mut found = found.into_inner().expect("no thread panicked");
+    found.sort_by_key(|(i, _)| *i);
+    found.into_iter().map(|(_, value)| value).collect()
 }
 
 fn with_error((mean, error): (f64, f64)) -> String {
@@ -167,7 +195,7 @@ fn setting(config: &Config) -> String {
 }
 
 pub fn reproduce(options: &Options, context: &FitContext<'_>) -> Result<Shown> {
-    let config = Config::new(options.quick, context.seed);
+    let config = Config::new(options, context.seed);
     let tables = TABLES.iter().filter(|(.., rows)| *rows <= config.most_rows);
     let measured =
         |&(name, splits, _): &(&'static str, usize, usize)| measure(name, splits.min(config.splits), &config, context);
@@ -202,6 +230,14 @@ mod tests {
             let report = judged(&train, &test, &config, &FitContext::default()).unwrap();
             assert!(report.rmse < 0.25 && (0.91..0.99).contains(&report.coverage), "{exact}: {report:?}");
         }
+    }
+
+    #[test]
+    fn results_keep_their_order_on_any_number_of_threads() {
+        let seen = AtomicUsize::new(0);
+        let found = in_parallel(20, |i| i * i, |done| drop(seen.fetch_max(done, Ordering::Relaxed)));
+        assert_eq!(found, (0..20).map(|i| i * i).collect::<Vec<_>>());
+        assert_eq!(seen.into_inner(), 20);
     }
 
     #[test]

@@ -67,9 +67,10 @@ fn by_name() -> impl TypedValueParser<Value = &'static Experiment> {
 }
 
 /// Experiments with a published size.
-const SIZED: [&str; 9] = [
+const SIZED: [&str; 10] = [
     "bnn-to-gp",
     "feature-learning",
+    "gp-uci",
     "gradient-flow",
     "heaviside",
     "lazy",

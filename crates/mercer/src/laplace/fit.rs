@@ -247,7 +247,7 @@ pub(crate) fn temperature(scores: &Array2<f64>, likelihood: &Likelihood) -> Resu
         let next = if newton > low && newton < high { newton } else { (low * high).sqrt() };
         let moved = (next / β).ln().abs();
         β = next;
-        if moved < 1e-9 {
+        if moved < 1e-7 {
             break;
         }
     }

@@ -177,7 +177,9 @@ impl Structure for Functions {
             products && f.ncols() * c != self.rotation.nrows(),
             "its parts do not fit together: the functions are of another network"
         );
-        if products && !full {
+        // Operations: Σ_c f M_c f for every shift, or Z_c once and its squares for every shift.
+        let (n, k, order, count) = (f.nrows(), f.ncols(), self.rotation.nrows(), shifts.len());
+        if products && !full && k * k * (n + order) * count < n * order * (k + count) {
             return Ok((z, shifts.iter().map(|shift| self.variances(&f, c, *shift)).collect()));
         }
         Ok((z, covariances(&self.rotated(&f, c), &self.eigenvalues, shifts, full)))
@@ -209,24 +211,37 @@ pub(super) fn covariances(
     shifts: &[f64],
     full: bool,
 ) -> Vec<Array3<f64>> {
+    if !full {
+        return diagonals(rotated, eigenvalues, shifts);
+    }
     let (n, c) = (rotated[0].nrows(), rotated.len());
     let covariance = |shift: &f64| {
         let weights = eigenvalues.mapv(|λ| 1.0 / (λ + shift));
-        let mut out = Array3::zeros((n, c, if full { c } else { 1 }));
+        let mut out = Array3::zeros((n, c, c));
         for (a, za) in rotated.iter().enumerate() {
             let weighted = za * &weights;
-            for (b, zb) in rotated.iter().enumerate().filter(|(b, _)| if full { *b <= a } else { *b == a }) {
+            for (b, zb) in rotated[..=a].iter().enumerate() {
                 let sums = (&weighted * zb).sum_axis(Axis(1));
-                let b = if full { b } else { 0 };
                 out.slice_mut(s![.., a, b]).assign(&sums);
-                if full {
-                    out.slice_mut(s![.., b, a]).assign(&sums);
-                }
+                out.slice_mut(s![.., b, a]).assign(&sums);
             }
         }
         out
     };
     shifts.iter().map(covariance).collect()
+}
+
+/// `Σ_cc = Σ_k Z_ck²/(λ_k + s)` `[n, C, 1]` for every shift s: the squares of `Z_c` `[n, K]` times `1/(λ + s)` `[K, shifts]`.
+fn diagonals(rotated: &[Array2<f64>], eigenvalues: &Array1<f64>, shifts: &[f64]) -> Vec<Array3<f64>> {
+    let weights = Array2::from_shape_fn((eigenvalues.len(), shifts.len()), |(k, s)| 1.0 / (eigenvalues[k] + shifts[s]));
+    let mut out = vec![Array3::zeros((rotated[0].nrows(), rotated.len(), 1)); shifts.len()];
+    for (c, z) in rotated.iter().enumerate() {
+        let sums = matmul(z.mapv(|z| z * z).view(), weights.view());
+        for (out, sums) in out.iter_mut().zip(sums.columns()) {
+            out.slice_mut(s![.., c, 0]).assign(&sums);
+        }
+    }
+    out
 }
 
 /// `Σ_i Λ_i ⊗ f_i f_iᵀ` `[C·k, C·k]` for features `f` `[n, k]` and outputs `z` `[n, C]`.
