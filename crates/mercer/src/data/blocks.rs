@@ -149,6 +149,7 @@ impl TableBlocks {
     }
 
     /// Whether a column, by its position in the file, is a category whatever it holds.
+    #[cfg_attr(not(feature = "parquet"), expect(unused_variables))]
     pub(super) fn is_category(&self, position: usize) -> bool {
         match &self.content {
             // Where there are only numbers, categories were asked for.

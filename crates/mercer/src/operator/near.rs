@@ -6,7 +6,8 @@
 //! `Δ = u (c S + 2√(2 D S))`, with u the unit roundoff and `c = √p/2`, at least 1: the roundings of a sum of p terms.
 //! Where all terms are alike, roundings add up to c = p; that is taken into account where it would do real harm.
 //!
-//! An entry is computed anew where that could move κ by more than [`Roundoff::allowed`] of κ(0). A kernel that is convex in D
+//! An entry is computed anew where that could move κ by more than [`Roundoff::allowed`] of κ(0), times `√p/2` up to [`SEEN`]: sums of many terms are never
+//! as right as those of few, and images, at the distances that kernels are used at, would otherwise be computed anew as a whole. A kernel that is convex in D
 //! changes the most at D = 0, so these are the entries with `D ≤ D*(S)`; D* grows with S, and `min(D*(max S), S·max D*(S)/S)`
 //! bounds it. Well-scaled data have none, and pay nothing.
 
@@ -30,6 +31,8 @@ pub(super) struct Roundoff {
 const ALLOWED: f64 = 32.0;
 /// How much more a value may be off where the terms of its sum are all alike.
 const LIKE_TERMS: f64 = 128.0;
+/// What a value may be off for its many terms, relative to that of a point with itself: 6e-5.
+const SEEN: f64 = 1.0 / 16384.0;
 /// Half-open octaves of D that are told apart, below the largest.
 const OCTAVES: i32 = 64;
 
@@ -76,8 +79,13 @@ impl<'a> Distance<'a> {
         let moved = roundoff.point * (2.0 * s).sqrt();
         match self.statistic {
             Statistic::L1 => moved * self.p.sqrt(),
-            _ => roundoff.sum * s * (self.p.min(roundoff.run).sqrt() / 2.0).max(1.0) + moved * (2.0 * d.sqrt() + moved),
+            _ => roundoff.sum * s * self.c(roundoff) + moved * (2.0 * d.sqrt() + moved),
         }
+    }
+
+    /// c: the roundings of a sum of p terms.
+    fn c(&self, roundoff: Roundoff) -> f64 {
+        (self.p.min(roundoff.run).sqrt() / 2.0).max(1.0)
     }
 
     /// The largest distance of such points.
@@ -89,8 +97,13 @@ impl<'a> Distance<'a> {
     fn reach(&self, s: f64, roundoff: Roundoff) -> f64 {
         // Roundings of like terms do not cancel: then c is the number of terms.
         let terms = self.p.min(roundoff.run);
-        let like =
-            Roundoff { sum: 2.0 * terms.sqrt() * roundoff.sum, allowed: LIKE_TERMS * roundoff.allowed, ..roundoff };
+        let many = |factor: f64| (factor.max(1.0) * roundoff.allowed).min(SEEN.max(roundoff.allowed));
+        let like = Roundoff {
+            sum: 2.0 * terms.sqrt() * roundoff.sum,
+            allowed: LIKE_TERMS * many((self.p.sqrt() / 2.0).sqrt()),
+            ..roundoff
+        };
+        let roundoff = Roundoff { allowed: many(self.p.sqrt() / 2.0), ..roundoff };
         let moves = |d: f64| [roundoff, like].iter().any(|r| self.moves(d, self.error(d, s, *r), r.allowed));
         if !moves(0.0) {
             return 0.0;
@@ -153,6 +166,18 @@ mod tests {
             assert_eq!(near(expression, 10.0), None, "{expression}");
         }
         assert_eq!(near("linear", 1e9), None);
+    }
+
+    /// Digits of 784 pixels in [0, 1], centred: ‖x‖² is 53 on average, and 180 at most. None is computed anew.
+    #[test]
+    fn images_at_the_usual_lengthscale_have_none_either() {
+        for (expression, p) in [("rbf(5)", 784), ("rbf(10)", 784), ("matern32(10)", 784), ("rbf(20)", 3072)] {
+            let kernel = Kernel::parse(expression).unwrap();
+            let scale = p as f64 / 784.0;
+            let distance = Distance::of(kernel.bases()[0], p).unwrap();
+            let near = distance.near(2.0 * 180.0 * scale, Roundoff::of::<f32>());
+            assert!(near.is_none_or(|near| near.within < 8.0), "{expression}: {near:?}");
+        }
     }
 
     #[test]
