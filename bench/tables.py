@@ -16,6 +16,7 @@ PAGE = HERE.parent / "docs/src/benchmarks.md"
 
 CPU_HEAD = ["job", "peer", "peer", "Mercer", "ratio", "peak memory, peer / Mercer"]
 GPU_HEAD = ["job", "PyTorch eager", "torch.compile", "CUDA graph", "KeOps", "Mercer", "ratio to the fastest"]
+PYTHON_HEAD = ["job", "scikit-learn", "Mercer", "ratio"]
 
 
 def results(name):
@@ -135,13 +136,25 @@ def gpu_rows():
                "–", "–", time(ours), ratio(theirs, ours)]
 
 
+def python_rows():
+    """Jobs called from Python, both sides in one process."""
+    names = {"kpca-5000": "`KernelPCA`, n = 5000", "kpca-20000": "`KernelPCA`, n = 20 000, f32", "nystrom-f32": "`Nystroem`, n = 100 000, f32",
+             "nystrom-f64": "`Nystroem`, n = 100 000, f64", "rff-f32": "`RBFSampler`, n = 100 000, f32",
+             "rff-f64": "`RBFSampler`, n = 100 000, f64", "ridge-5000": "`KernelRidge`, n = 5000"}
+    measured = results("python")
+    for job in [job for job in names if job in measured]:
+        theirs, ours = (min(measured[job]["seconds"][side]) for side in ("scikit-learn", "mercer"))
+        yield [names[job], time(theirs), time(ours), ratio(theirs, ours)]
+
+
 def table(head, rows):
     lines = [head, ["---"] * len(head), *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def written(text):
-    for name, head, rows in (("cpu", CPU_HEAD, cpu_rows()), ("gpu", GPU_HEAD, gpu_rows())):
+    for name, head, rows in (("cpu", CPU_HEAD, cpu_rows()), ("gpu", GPU_HEAD, gpu_rows()),
+                             ("python", PYTHON_HEAD, python_rows())):
         start, end = f"<!-- {name} table: bench/tables.py -->\n", f"<!-- end of the {name} table -->\n"
         before, rest = text.split(start)
         text = before + start + table(head, rows) + end + rest.split(end)[1]
