@@ -135,7 +135,7 @@ impl Probe {
             let mut rows = Rows::default();
             for draw in 0..draws {
                 let map = chosen(choice, m, train.0, context.seed + draw as u64)?;
-                let codes = [train.0, test.0].map(|codes| map(codes));
+                let codes = [train.0, test.0].map(&map);
                 let of_draw = self.measure((codes[0].view(), train.1), (codes[1].view(), test.1), &ranked, context)?;
                 rows.add(&of_draw, 1.0 / draws as f64);
             }
@@ -195,13 +195,11 @@ impl Rows {
     }
 }
 
+/// From whole codes `[n, k]` to shorter ones `[n, m]`.
+type CodeMap = Box<dyn Fn(ArrayView2<f64>) -> Array2<f64>>;
+
 /// The map from whole codes to codes of `m` coordinates, by the training rows.
-fn chosen(
-    choice: Choice,
-    m: usize,
-    train: ArrayView2<f64>,
-    seed: u64,
-) -> Result<Box<dyn Fn(ArrayView2<f64>) -> Array2<f64>>> {
+fn chosen(choice: Choice, m: usize, train: ArrayView2<f64>, seed: u64) -> Result<CodeMap> {
     let k = train.ncols();
     Ok(match choice {
         Choice::First => Box::new(move |codes| codes.slice(s![.., ..m]).to_owned()),
