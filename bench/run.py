@@ -40,6 +40,8 @@ JOBS = {
     "rff-f32": ("random Fourier features m=1000, n=100 000, d=50, f32", "scikit-learn RBFSampler", 3),
     "rff-f64": ("random Fourier features m=1000, n=100 000, d=50, f64", "scikit-learn RBFSampler", 3),
     "ridge-5000": ("kernel ridge, direct, n=5000, d=50, f64", "scikit-learn KernelRidge", 2),
+    "search-euclidean": ("10 nearest of 100 000 codes of 64 coordinates for 1000 queries, distance, f32", "scikit-learn NearestNeighbors, brute", 3),
+    "search-cosine": ("10 nearest of 100 000 codes of 64 coordinates for 1000 queries, cosine, f32", "scikit-learn NearestNeighbors, brute", 3),
     "gp-step-2000": ("Gaussian process, log likelihood and gradient by 50 lengthscales, amplitude and noise, n=2000, d=50, f64",
                      "gpytorch, Cholesky", 2),
     "covertype-ridge": ("covertype, 40 000 rows, the default of `mercer regress`, α chosen; 10 000 predicted",
@@ -51,7 +53,7 @@ JOBS = {
                         None, None),
 }
 # job: a second peer, with the key of its results
-ALSO = {"kv-f32": "keops", "kv-f64": "keops"}
+ALSO = {"kv-f32": "keops", "kv-f64": "keops", "search-euclidean": "numpy", "search-cosine": "numpy"}
 # job: (description, target ratio, target share of the machine's GEMM speed, steps per round)
 NEURAL = {
     "neural-1-32-10-256": ("NeuralEF step, d=1, h=32, k=10, B=256, f32", 5, None, 2000),
@@ -79,7 +81,8 @@ LAPLACE_AIM = 3
 # Rows of covertype to fit and to predict, from `$MERCER_DATA/tabular/covtype.data.gz`.
 COVERTYPE = (40000, 10000)
 ARRAYS = {"x8000x64": (8000, 64), "v8000x16": (8000, 16), "x5000x50": (5000, 50), "y5000x1": (5000, 1),
-          "new100x50": (100, 50), "x20000x50": (20000, 50), "x50000x50": (50000, 50), "x100000x50": (100000, 50)}
+          "new100x50": (100, 50), "x20000x50": (20000, 50), "x50000x50": (50000, 50), "x100000x50": (100000, 50),
+          "x100000x64": (100000, 64), "q1000x64": (1000, 64)}
 
 
 def environment(folder, requirements):
@@ -131,6 +134,7 @@ def one(side, job, repeats):
     command = {"peer": [(VENV_NEURAL if of_torch else VENV) / "bin/python", HERE / ("gp_peers.py" if of_torch else "peers.py"),
                         job, DATA],
                "keops": [VENV / "bin/python", HERE / "peers.py", f"{job}-keops", DATA],
+               "numpy": [VENV / "bin/python", HERE / "peers.py", f"{job}-numpy", DATA],
                "torch": [VENV_NEURAL / "bin/python", HERE / "neural_peers.py", job.removeprefix("neural-")],
                "neural-tangents": [VENV_KERNELS / "bin/python", HERE / "kernel_peers.py", "neural-tangents", job],
                "formula": [VENV_NEURAL / "bin/python", HERE / "kernel_peers.py", "torch", job],
@@ -288,7 +292,7 @@ def eigenvalue_errors(job, result):
 
 
 def report_classic(jobs, rounds):
-    print(f"{'job':75} {'peer s':>8} {'KeOps s':>8} {'mercer s':>9} {'ratio':>6} {'aim':>4}  {'peer MiB':>8} {'mercer MiB':>10}")
+    print(f"{'job':75} {'peer s':>8} {'second s':>8} {'mercer s':>9} {'ratio':>6} {'aim':>4}  {'peer MiB':>8} {'mercer MiB':>10}")
     results = {}
     for job in jobs:
         what, _, aim = JOBS[job]
@@ -296,7 +300,7 @@ def report_classic(jobs, rounds):
         mib = lambda side: f"{result[side]['peak_bytes'] / 2**20:.0f}" if side in result else "–"
         seconds = lambda side: f"{statistics.median(result[side]['seconds']):.3f}" if side in result else "–"
         ratio = f"{result['ratio']:.1f}×" if "ratio" in result else "–"
-        print(f"{what:75} {seconds('peer'):>8} {seconds('keops'):>8} {seconds('mercer'):>9} {ratio:>6} {aim or '–':>4}  "
+        print(f"{what:75} {seconds('peer'):>8} {seconds(ALSO.get(job)):>8} {seconds('mercer'):>9} {ratio:>6} {aim or '–':>4}  "
               f"{mib('peer'):>8} {mib('mercer'):>10}", flush=True)
         if "eigenvalue_error" in result:
             e = result["eigenvalue_error"]

@@ -80,6 +80,8 @@ def cpu_rows():
         yield row(what, peer or "–", result.get("peer"), result["mercer"], notes)
         if "keops" in result:
             yield row(what, f"KeOps {result['keops']['keops']}", result["keops"], result["mercer"])
+        if "numpy" in result:
+            yield row(what, "numpy, product and argpartition", result["numpy"], result["mercer"])
     for job, (what, *_) in NEURAL.items():
         if job in neural:
             torch, ours = neural[job]["torch"], neural[job]["mercer"]

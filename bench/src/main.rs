@@ -11,6 +11,7 @@ use mercer::data::{ReadOptions, Target, open};
 use mercer::kernel::{Expression, Kernel};
 use mercer::linalg::matmul;
 use mercer::operator::{Budget, KernelOperator, Operator, Precision, Real, gram};
+use mercer::retrieval::{ExactSearch, Metric};
 use mercer::spectrum::{Krylov, Landmarks, Method, NystromFeatures, Problem, RandomFeatures, Sampling};
 use mercer::{FitContext, Result};
 use ndarray::{Array2, ArrayView2, Axis, s};
@@ -60,6 +61,8 @@ impl Bench {
             "rff-f32" => self.rff::<f32>(),
             "rff-f64" => self.rff::<f64>(),
             "ridge-5000" => self.ridge(),
+            "search-euclidean" => self.search(Metric::Euclidean),
+            "search-cosine" => self.search(Metric::Cosine),
             "gp-step-2000" => self.process_step(),
             "covertype-ridge" => self.covertype(false),
             "covertype-logistic" => self.covertype(true),
@@ -191,6 +194,15 @@ impl Bench {
         let (seconds, (predicted, p)) = self.time(work)?;
         let report = ClassReport::new(&truth, &predicted, p.as_ref().map(|p| p.view()))?;
         Ok(json!({ "seconds": seconds, "accuracy": report.accuracy, "log_loss": report.log_loss }))
+    }
+
+    /// The ten nearest of 100 000 items to each of 1000 queries, preparation included.
+    fn search(&self, metric: Metric) -> Result<Value, Failure> {
+        let [items, queries] =
+            [self.array("x100000x64")?, self.array("q1000x64")?].map(|codes| codes.mapv(|v| v as f32));
+        let (seconds, hits) = self.time(|| ExactSearch::new(items.view(), metric)?.nearest(queries.view(), 10))?;
+        let places = hits.items.iter().sum::<usize>() as f64;
+        Ok(json!({ "seconds": seconds, "check": [hits.scores[[0, 0]], hits.scores[[999, 9]], places] }))
     }
 
     fn ridge(&self) -> Result<Value, Failure> {

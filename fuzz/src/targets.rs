@@ -10,6 +10,7 @@ use mercer::compute::{Device, Tensor};
 use mercer::data::{Dataset, MappedArray, Missing, ReadOptions, Scaling, Schema, Table, Target as Labels, open};
 use mercer::kernel::{Expression, Kernel};
 use mercer::net::{Description, Mode, Network};
+use mercer::retrieval::{ExactSearch, Index};
 use mercer::rng::Rng;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -228,6 +229,7 @@ pub fn targets(scratch: &Path) -> mercer::Result<Vec<Target>> {
     ));
     all.push(Target::of_models("model", &models, models::model));
     all.push(Target::of_models("checkpoint", &checkpoints, models::checkpoint));
+    all.push(Target::new("index", &["\"", "{", "}", "[", "]", "F32", "codes"], index));
     let mut classifier = Target::new("classifier", &["\"", "{", "}", "[", "]", "dense(3)"], models::classifier);
     classifier.seeds.extend(files_in(&classifiers).into_iter().map(|(_, input)| input));
     all.push(classifier);
@@ -253,6 +255,16 @@ fn data(path: &Path) -> Result<(), String> {
     let set = open(&path.display().to_string(), &options[choice(path, 3)]).map_err(|e| refused(&e))?;
     assert_sound(&set);
     Ok(())
+}
+
+/// An index that is opened is read from end to end without a panic; one that is also whole is searched.
+fn index(path: &Path) -> Result<(), String> {
+    let index = Index::open(path).map_err(|e| refused(&e))?;
+    (0..=index.n().min(100)).for_each(|i| drop((index.label(i), index.name(i))));
+    index.verify().map_err(|e| refused(&e))?;
+    let codes = index.codes();
+    let search = ExactSearch::new(codes, index.about.metric).map_err(|e| refused(&e))?;
+    search.nearest(codes.slice(ndarray::s![..1, ..]), 3).map(drop).map_err(|e| refused(&e))
 }
 
 /// A table that is accepted has a schema, unless that says why not, and the schema makes features of its own table.

@@ -41,6 +41,7 @@ targets! {
     architecture: INPUTS;
     model: INPUTS;
     checkpoint: INPUTS;
+    index: INPUTS;
     classifier: INPUTS;
 }
 

@@ -17,7 +17,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// Which part of a source is read.
-#[derive(Args)]
+#[derive(Args, Clone)]
 #[command(next_help_heading = "Data options")]
 pub struct Source {
     /// Column to predict, by name or by position (1 is the first, -1 the last), or an .npy file with one number a row; not
@@ -136,6 +136,16 @@ impl Source {
             key: key.clone(),
             memory: Some(context.budget),
         }
+    }
+
+    /// The first row that is read, counted from 0.
+    pub fn first_row(&self) -> usize {
+        self.rows.as_ref().map_or(0, |rows| rows.start)
+    }
+
+    /// The same, for all rows of a second source.
+    pub fn all_rows(&self) -> Source {
+        Source { rows: None, ..self.clone() }
     }
 
     /// The features of a source by a schema; it may lack the target.

@@ -2,6 +2,7 @@
 
 mod args;
 mod certificate;
+mod codes;
 mod columns;
 mod commands;
 mod context;
@@ -9,6 +10,8 @@ mod examples;
 mod files;
 mod function_files;
 mod gp_page;
+mod graph;
+mod hits_page;
 mod input;
 mod judging;
 mod keeping;

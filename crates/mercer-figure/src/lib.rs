@@ -2,7 +2,7 @@
 //!
 //! - [`Plot`]: lines with bands, scatter plots, bars and heat maps on one pair of axes;
 //! - [`Grid`]: plots in rows and columns that may share their axes;
-//! - [`Gallery`]: rows of small grey images such as digits;
+//! - [`Gallery`]: rows of small images such as digits;
 //! - [`report::Report`]: an HTML page with text, tables and figures;
 //! - [`to_png`]: the pixels of a figure;
 //! - [`text`]: numbers and tables as plain text.

@@ -15,14 +15,25 @@ pub fn data_uri(width: usize, height: usize, levels: &[f64], map: Map) -> String
     }
     let palette: Vec<Rgb> = std::iter::once([255; 3]).chain((0..255).map(|i| map.at(f64::from(i) / 254.0))).collect();
 
+    address([width, height], 3, &scanlines, &[chunk(b"PLTE", &palette.concat()), chunk(b"tRNS", &[0])].concat())
+}
+
+/// A `data:` address of the image with these colours, row by row, `[height, width]`.
+pub fn colour_uri(width: usize, height: usize, colours: &[Rgb]) -> String {
+    let filtered = |row: &[Rgb]| [&[0], &row.concat()[..]].concat();
+    let scanlines: Vec<u8> = colours.chunks(width.max(1)).take(height).flat_map(filtered).collect();
+    address([width, height], 2, &scanlines, &[])
+}
+
+/// The address of an image of a PNG colour type with eight bits a sample, with the chunks between its header and its pixels.
+fn address([width, height]: [usize; 2], colour_type: u8, scanlines: &[u8], chunks: &[u8]) -> String {
     let [w, h] = [width, height].map(|size| (size as u32).to_be_bytes());
     let mut encoder = ZlibEncoder::new(Vec::new(), Compression::fast());
-    let compressed = encoder.write_all(&scanlines).and_then(|()| encoder.finish()).expect("memory can be written to");
+    let compressed = encoder.write_all(scanlines).and_then(|()| encoder.finish()).expect("memory can be written to");
     let png = [
         b"\x89PNG\r\n\x1a\n".to_vec(),
-        chunk(b"IHDR", &[&w[..], &h, &[8, 3, 0, 0, 0]].concat()), // eight bits, indexed colour
-        chunk(b"PLTE", &palette.concat()),
-        chunk(b"tRNS", &[0]),
+        chunk(b"IHDR", &[&w[..], &h, &[8, colour_type, 0, 0, 0]].concat()),
+        chunks.to_vec(),
         chunk(b"IDAT", &compressed),
         chunk(b"IEND", &[]),
     ];
@@ -36,7 +47,8 @@ pub fn chunk(kind: &[u8; 4], body: &[u8]) -> Vec<u8> {
     [&(body.len() as u32).to_be_bytes()[..], kind, body, &checksum.sum().to_be_bytes()].concat()
 }
 
-/// Width, height and colours, row by row, of an image at a `data:` address that [`data_uri`] wrote; none where it is transparent.
+/// Width, height and colours, row by row, of an image at a `data:` address that [`data_uri`] or
+/// [`colour_uri`] wrote; none where it is transparent.
 pub fn decoded(uri: &str) -> Option<(usize, usize, Vec<Option<Rgb>>)> {
     let png = from_base64(uri.strip_prefix("data:image/png;base64,")?)?;
     let (mut width, mut height, mut palette, mut compressed) = (0, 0, vec![], vec![]);
@@ -55,6 +67,12 @@ pub fn decoded(uri: &str) -> Option<(usize, usize, Vec<Option<Rgb>>)> {
     }
     let mut scanlines = vec![];
     ZlibDecoder::new(&compressed[..]).read_to_end(&mut scanlines).ok()?;
+    if palette.is_empty() {
+        let rows = scanlines.chunks(3 * width + 1);
+        let colours =
+            rows.flat_map(|row| row.get(1..).unwrap_or_default().chunks_exact(3).map(|c| Some([c[0], c[1], c[2]])));
+        return Some((width, height, colours.collect()));
+    }
     let colour = |&index: &u8| if index == 0 { None } else { palette.get(usize::from(index)).copied() };
     let colours = scanlines.chunks(width + 1).flat_map(|row| row.iter().skip(1).map(colour)).collect();
     Some((width, height, colours))
@@ -82,6 +100,13 @@ fn base64(bytes: &[u8]) -> String {
         }
     }
     out
+}
+
+#[test]
+fn colours_come_back() {
+    let colours = [[0, 1, 2], [255, 254, 253], [9, 9, 9], [1, 0, 128], [7, 8, 9], [3, 2, 1]];
+    let (width, height, found) = decoded(&colour_uri(3, 2, &colours)).unwrap();
+    assert_eq!((width, height, found), (3, 2, colours.map(Some).to_vec()));
 }
 
 #[test]

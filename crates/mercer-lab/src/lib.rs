@@ -49,6 +49,7 @@ mod neural_operators;
 mod ntk_width;
 mod oscillator;
 mod population;
+mod retrieval;
 mod sgd_trajectory;
 mod statistics;
 mod uncertainty;
@@ -166,6 +167,8 @@ experiments! {
         "the Gaussian process of a network in the plane: its first functions by NeuralEF and exactly",
     sgd_trajectory "sgd-trajectory" ("5 min"):
         "the kernel of the snapshots of a training run: its eigenfunctions beside SWA, SWAG and ensembles",
+    retrieval "retrieval":
+        "codes of any length: the first m coordinates of a spectrum beside 16 m random ones and PCA, by mean average precision",
     cnn_gp "cnn-gp" ("6 min"):
         "the Gaussian process of a convolutional network on MNIST: digits classified by its first ten functions",
     gradient_flow "gradient-flow" ("92 s"):

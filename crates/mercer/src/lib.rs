@@ -14,7 +14,7 @@
 //!
 //! Beside them: [`net`] (layers and networks that differentiate themselves), [`classifier`] (networks trained on labelled rows),
 //! [`laplace`] (the uncertainty of such networks), [`trajectory`] (that of the steps by which they were trained),
-//! [`model`] (files), [`rng`]. The dense algebra and the tensors below them are the crate `mercer-engine`.
+//! [`retrieval`] (search among codes and what they are worth), [`model`] (files), [`rng`]. The dense algebra and the tensors below them are the crate `mercer-engine`.
 //!
 //! ```
 //! use mercer::{FitContext, data, kernel::Expression, spectrum::{Krylov, Problem, Spectrum}};
@@ -42,6 +42,7 @@ pub mod laplace;
 pub mod model;
 pub mod operator;
 mod registry;
+pub mod retrieval;
 pub mod spectrum;
 mod training;
 pub mod trajectory;

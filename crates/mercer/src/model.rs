@@ -183,7 +183,7 @@ impl<'a> Bundle<'a> {
         self.matrices.values().try_for_each(|matrix| matrix.write(w))
     }
 
-    /// The JSON header of a safetensors file, padded to a multiple of 8 bytes.
+    /// The JSON header of its file.
     fn file_header(&self) -> Result<Vec<u8>, String> {
         let mut end = 0;
         let info = |(name, matrix): (&String, &Matrix)| {
@@ -204,24 +204,27 @@ impl<'a> Bundle<'a> {
             ("header".to_owned(), header),
             ("checksum".to_owned(), checksum.finish()),
         ]);
-        let metadata = Metadata::new(Some(entries), tensors).map_err(|e| e.to_string())?;
-        // By way of a value, whose entries are in order: the same model gives the same bytes.
-        let metadata = serde_json::to_value(&metadata).map_err(|e| e.to_string())?;
-        let mut text = metadata.to_string().into_bytes();
-        text.resize(text.len().next_multiple_of(8), b' ');
-        Ok(text)
+        header_bytes(entries, tensors)
     }
+}
+
+/// The JSON header of a safetensors file, padded to a multiple of 8 bytes.
+pub(crate) fn header_bytes(
+    entries: HashMap<String, String>,
+    tensors: Vec<(String, TensorInfo)>,
+) -> Result<Vec<u8>, String> {
+    let metadata = Metadata::new(Some(entries), tensors).map_err(|e| e.to_string())?;
+    // By way of a value, whose entries are in order: the same model gives the same bytes.
+    let metadata = serde_json::to_value(&metadata).map_err(|e| e.to_string())?;
+    let mut text = metadata.to_string().into_bytes();
+    text.resize(text.len().next_multiple_of(8), b' ');
+    Ok(text)
 }
 
 impl Bundle<'static> {
     /// Reads a file. The error on a truncated, foreign, changed, older or newer file says which of these it is.
     pub fn read(path: &Path) -> Result<Self> {
-        let file = File::open(path).map_err(|e| Error::io(path, e))?;
-        fail_if!(file.metadata().is_ok_and(|meta| meta.is_dir()); Error::file(path, "is a folder, not a file"));
-        // SAFETY: the mapping is read-only, and any bytes are valid numbers. Models are replaced by renaming, never
-        // changed in place.
-        let file = unsafe { Mmap::map(&file) }.map_err(|e| Error::io(path, e))?;
-        Bundle::mapped(file, path)
+        Bundle::mapped(map(path)?, path)
     }
 
     /// Reads what [`Self::to_bytes`] returned. Example: there.
@@ -265,6 +268,35 @@ impl Bundle<'static> {
             registry: Registry::default(),
         })
     }
+}
+
+/// A model or an index, mapped into memory.
+pub(crate) fn map(path: &Path) -> Result<Mmap> {
+    let file = File::open(path).map_err(|e| Error::io(path, e))?;
+    fail_if!(file.metadata().is_ok_and(|meta| meta.is_dir()); Error::file(path, "is a folder, not a file"));
+    // SAFETY: the mapping is read-only, and any bytes are valid numbers. Such files are replaced by renaming, never changed in
+    // place.
+    unsafe { Mmap::map(&file) }.map_err(|e| Error::io(path, e))
+}
+
+/// The checksum that the file of a model states: two files with the same one hold the same model.
+///
+/// ```
+/// # let folder = tempfile::tempdir()?;
+/// use mercer::model::{Bundle, stated_checksum};
+/// let [a, b] = ["a.mercer", "b.mercer"].map(|name| folder.path().join(name));
+/// let mut bundle = Bundle::default();
+/// bundle.set("kind", "example");
+/// bundle.write(&a)?;
+/// bundle.write(&b)?;
+/// assert_eq!(stated_checksum(&a)?, stated_checksum(&b)?);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn stated_checksum(path: &Path) -> Result<String> {
+    let file = map(path)?;
+    let metadata = SafeTensors::read_metadata(&file).ok().and_then(|(_, metadata)| metadata.metadata().clone());
+    let stated = metadata.and_then(|mut entries| entries.remove("checksum"));
+    stated.ok_or_else(|| Error::file(path, "states no checksum; it is not a Mercer model"))
 }
 
 impl Matrix<'_> {

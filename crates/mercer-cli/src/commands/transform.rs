@@ -2,6 +2,7 @@
 
 use super::fit::by_output;
 use super::predict_blocks::at_rows;
+use crate::codes::first;
 use crate::context::Context;
 use crate::input::{SampleSource, Source, announce, model_memory, say_ignored};
 use crate::output::{Output, numbered};
@@ -12,6 +13,7 @@ use mercer::data::{Dataset, Schema, TableBlocks, write_npy};
 use mercer::model::{Content, Model};
 use mercer::spectrum::Spectrum;
 use mercer::{Error, Progress, Result};
+use ndarray::s;
 use serde_json::json;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -33,6 +35,10 @@ pub struct Transform {
     /// For a model of sampled functions: the same functions at the new points, an array [S, n] or [S, n, C]
     #[arg(long, value_name = "FILE", conflicts_with = "data")]
     samples: Option<String>,
+
+    /// Coordinates to write, the first ones [default: all]
+    #[arg(long, value_name = "M", conflicts_with = "samples")]
+    dims: Option<usize>,
 
     #[command(flatten)]
     source: Source,
@@ -61,12 +67,13 @@ impl Transform {
                 return Err(Error::input("the model is an embedding, which takes no --samples; give it new points"));
             }
             Content::Fitted(Fitted::Transform(fitted)) => {
-                let k = fitted.eigenvalues().len();
-                let data = self.points(schema.as_ref(), k, context)?;
+                let all = fitted.eigenvalues().len();
+                let k = first(self.dims, all)?;
+                let data = self.points(schema.as_ref(), all, context)?;
                 let start = Instant::now();
                 let z = fitted.transform(data.x.to_f64().view())?;
                 let seconds = start.elapsed().as_secs_f64();
-                out.matrix(z.view(), &numbered("z", k))?;
+                out.matrix(z.slice(s![.., ..k]), &numbered("z", k))?;
                 Done { k, outputs: 1, n: data.n(), seconds }
             }
             Content::Fitted(Fitted::Predict(_)) | Content::Network(_) => {
@@ -97,26 +104,23 @@ impl Transform {
         context: &Context,
     ) -> Result<()> {
         let (start, n, name) = (Instant::now(), blocks.n(), self.data.as_deref().unwrap_or_default());
-        let (k, letter) = match content {
-            Content::Spectrum(spectrum) if spectrum.takes_coordinates() && spectrum.origin.outputs == 1 => {
-                (spectrum.k(), "psi")
+        let letter = match content {
+            Content::Spectrum(_) if content.code_length().is_err() => {
+                return Err(Error::file(&self.model, "needs all points in memory; use fewer rows"));
             }
-            Content::Fitted(Fitted::Transform(fitted)) => (fitted.eigenvalues().len(), "z"),
-            Content::Spectrum(_) => return Err(Error::file(&self.model, "needs all points in memory; use fewer rows")),
+            Content::Spectrum(_) => "psi",
+            Content::Fitted(Fitted::Transform(_)) => "z",
             Content::Fitted(Fitted::Predict(_)) | Content::Network(_) => return Err(self.predicts()),
         };
-        let at = |data: &Dataset| match content {
-            Content::Spectrum(spectrum) => spectrum.transform(data.x.rows()),
-            Content::Fitted(Fitted::Transform(fitted)) => fitted.transform(data.x.to_f64().view()),
-            _ => unreachable!("refused above"),
-        };
+        let k = first(self.dims, content.code_length()?)?;
         announce(name, blocks, (1, ""), model_memory(&self.model, blocks), context);
         say_ignored(name, blocks.ignored(), context);
         let (bar, mut done) = (context.bar(), 0);
         out.rows([n, k], &numbered(letter, k), |put| {
             blocks.encoded(schema, &mut |block, notes| {
                 notes.iter().for_each(|note| context.warn(note));
-                let values = at(&block).map_err(|e| at_rows(e, name, done, block.n()))?;
+                let values = content.codes(block.x.rows()).map_err(|e| at_rows(e, name, done, block.n()))?;
+                let values = values.slice(s![.., ..k]).to_owned();
                 done += block.n();
                 put(values.as_slice().expect("rows lie in order"))?;
                 bar.step("functions", done, n, "");
@@ -146,7 +150,8 @@ impl Transform {
         if !refused.is_empty() {
             return Err(Error::input(refused));
         }
-        let (outputs, k) = (spectrum.origin.outputs, spectrum.k());
+        let outputs = spectrum.origin.outputs;
+        let k = first(self.dims, spectrum.k())?;
         let (psi, n, seconds) = match &self.samples {
             Some(samples) => {
                 let source = SampleSource::open(samples, &self.source, context)?;
@@ -155,13 +160,16 @@ impl Transform {
                 (spectrum.transform(&samples)?, samples.dim().1, start.elapsed().as_secs_f64())
             }
             None => {
-                let data = self.points(schema, outputs * k, context)?;
+                let data = self.points(schema, outputs * spectrum.k(), context)?;
                 let start = Instant::now();
                 (spectrum.transform(data.x.rows())?, data.n(), start.elapsed().as_secs_f64())
             }
         };
         match outputs {
-            1 => out.matrix(psi.view(), &numbered("psi", k)),
+            1 => out.matrix(psi.slice(s![.., ..k]), &numbered("psi", k)),
+            _ if self.dims.is_some() => Err(Error::input(format!(
+                "--dims takes the first coordinates of a row; these functions have {outputs} outputs"
+            ))),
             _ if out.is("npy") => write_npy(out.path(), by_output(spectrum, psi).view()),
             _ => Err(Error::file(out.path(), format!("functions with {outputs} outputs do not fit a table; use .npy"))),
         }?;

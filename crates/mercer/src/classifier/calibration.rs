@@ -41,6 +41,21 @@ pub struct Estimate {
     pub interval: [f64; 2],
 }
 
+impl Estimate {
+    /// The mean of one number a row, with its bootstrap interval.
+    ///
+    /// ```
+    /// let found = mercer::classifier::Estimate::of_mean(&[0.0, 1.0, 1.0, 0.0], 0);
+    /// assert_eq!(found.value, 0.5);
+    /// assert!(found.interval[0] < 0.5 && found.interval[1] > 0.5);
+    /// ```
+    pub fn of_mean(values: &[f64], seed: u64) -> Estimate {
+        let mean = |sum: f64| sum / values.len() as f64;
+        let interval = bootstrap(values.len(), seed, |rows| mean(rows.iter().map(|&row| values[row]).sum()));
+        Estimate { value: mean(values.iter().sum()), interval }
+    }
+}
+
 /// Predicted probabilities of rows whose class is known.
 ///
 /// ```

@@ -4,11 +4,12 @@ use super::Bundle;
 use crate::apply::{Fitted, Saved, read};
 use crate::classifier::Classifier;
 use crate::compute::Device;
-use crate::data::Schema;
+use crate::data::{Rows, Schema};
 use crate::laplace::{FittedFunctionLaplace, FittedLaplace};
 use crate::spectrum::Spectrum;
 use crate::trajectory::FittedTrajectory;
 use crate::{Error, Registry, Result};
+use ndarray::Array2;
 use std::path::Path;
 
 /// Whatever was fitted and saved, with the schema of the table that it was fitted on.
@@ -124,6 +125,43 @@ impl Content {
             Content::Fitted(Fitted::Predict(fitted)) => fitted.origin().d,
             Content::Fitted(Fitted::Transform(fitted)) => fitted.origin().d,
             Content::Network(network) => network.network.inputs(),
+        }
+    }
+
+    /// Number of coordinates that it gives a row. An error where it gives none, or needs more than the row's features.
+    pub fn code_length(&self) -> Result<usize> {
+        match self {
+            Content::Spectrum(spectrum) if spectrum.takes_coordinates() && spectrum.origin.outputs == 1 => {
+                Ok(spectrum.k())
+            }
+            Content::Fitted(Fitted::Transform(fitted)) => Ok(fitted.eigenvalues().len()),
+            Content::Spectrum(_) => {
+                Err(Error::input("holds functions of samples or with several outputs, which are no codes of rows"))
+            }
+            Content::Fitted(Fitted::Predict(_)) | Content::Network(_) => {
+                Err(Error::input("holds a model that predicts and has no coordinates"))
+            }
+        }
+    }
+
+    /// The coordinates `[n, k]` of rows `[n, d]`: eigenfunctions of a spectrum, coordinates of an embedding, in the order of their
+    /// eigenvalues.
+    ///
+    /// ```
+    /// use mercer::apply::{Fit, Fitted, KernelPca};
+    /// use mercer::{FitContext, kernel::Kernel, model::Content};
+    /// let x = ndarray::array![[0.0], [1.0], [2.5]];
+    /// let fitted = KernelPca::new(Kernel::parse("rbf(1)")?).fit(x.view(), &(), &FitContext::default())?;
+    /// let content = Content::Fitted(Fitted::Transform(Box::new(fitted)));
+    /// assert_eq!(content.codes(x.view().into())?.dim(), (3, content.code_length()?));
+    /// # Ok::<(), mercer::Error>(())
+    /// ```
+    pub fn codes(&self, x: Rows<'_>) -> Result<Array2<f64>> {
+        self.code_length()?;
+        match self {
+            Content::Spectrum(spectrum) => spectrum.transform(x),
+            Content::Fitted(Fitted::Transform(fitted)) => fitted.transform(x.to_f64().view()),
+            _ => unreachable!("refused above"),
         }
     }
 }

@@ -1,12 +1,10 @@
 //! Nearest neighbours, and the graph that they form.
 
 use super::Operator;
-use crate::linalg::matmul_into;
+use super::nearest::{Items, Metric, search_bytes};
 use crate::{Progress, Result, Silent};
-use faer::{Accum, Par};
-use ndarray::{Array1, Array2, ArrayView2, Axis};
+use ndarray::{Array1, Array2, ArrayView2};
 use rayon::prelude::*;
-use std::sync::Mutex;
 
 /// The `k` points of `x` `[n, d]` nearest to each of `z` `[m, d]`, as `(row of x, squared distance)`, nearest first;
 /// of equally near ones, those with the smaller row.
@@ -17,57 +15,7 @@ use std::sync::Mutex;
 /// assert_eq!(near[0], [(2, 1.0), (1, 9.0)]);
 /// ```
 pub fn nearest_neighbours(x: ArrayView2<f64>, z: ArrayView2<f64>, k: usize) -> Vec<Vec<(usize, f64)>> {
-    search(x, z, k, |_, _| true, &Silent)
-}
-
-/// Strips of queries on threads: `‖x‖² − 2 x·z` orders the points; the distances of the few best are then taken exactly.
-fn search(
-    x: ArrayView2<f64>,
-    z: ArrayView2<f64>,
-    k: usize,
-    allowed: impl Fn(usize, usize) -> bool + Sync,
-    progress: &dyn Progress,
-) -> Vec<Vec<(usize, f64)>> {
-    let (n, queries) = (x.nrows(), strip(x.nrows()));
-    // Centred first: far from the origin, dot products lose digits.
-    let centre = x.mean_axis(Axis(0)).unwrap_or_else(|| Array1::zeros(x.ncols()));
-    let (xc, zc) = (&x - &centre, &z - &centre);
-    let xx: Vec<f64> = xc.rows().into_iter().map(|r| r.dot(&r)).collect();
-    // A few candidates beyond k, so that rounding in this order loses no true neighbour.
-    let candidates = (k + 4).min(n);
-    let nearer = |a: &(f64, usize), b: &(f64, usize)| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1));
-    let strips: Vec<_> = zc.axis_chunks_iter(Axis(0), queries).enumerate().collect();
-    let (done, all) = (Mutex::new(0), strips.len());
-    let of_strip = |(s, strip): (usize, ArrayView2<f64>)| {
-        let mut dots = Array2::zeros((strip.nrows(), n));
-        matmul_into(dots.view_mut(), Accum::Replace, strip, xc.t(), -2.0, Par::Seq);
-        let mut order: Vec<(f64, usize)> = Vec::with_capacity(n);
-        let mut of_row = |(r, dots): (usize, ndarray::ArrayView1<f64>)| {
-            let q = s * queries + r;
-            order.clear();
-            order.extend((0..n).filter(|&i| allowed(q, i)).map(|i| (dots[i] + xx[i], i)));
-            if order.len() > candidates {
-                order.select_nth_unstable_by(candidates, nearer);
-                order.truncate(candidates);
-            }
-            let exact = |i: usize| z.row(q).iter().zip(x.row(i)).map(|(a, b)| (a - b) * (a - b)).sum::<f64>();
-            order.iter_mut().for_each(|(δ2, i)| *δ2 = exact(*i));
-            order.sort_unstable_by(nearer);
-            // A list of its own, no longer than needed: there are as many as there are queries.
-            order.iter().take(k).map(|&(δ2, i)| (i, δ2)).collect::<Vec<_>>()
-        };
-        let near = dots.rows().into_iter().enumerate().map(&mut of_row).collect::<Vec<_>>();
-        let mut done = done.lock().expect("no panic");
-        *done += 1;
-        progress.step("nearest neighbours", *done, all, "");
-        near
-    };
-    strips.into_par_iter().flat_map_iter(of_strip).collect()
-}
-
-/// Queries that a thread compares with n points at once: 8 MiB of products, where that is neither few nor many queries.
-fn strip(n: usize) -> usize {
-    ((1 << 20) / n.max(1)).clamp(8, 128)
+    Items::new(x, Metric::Euclidean).nearest(z, k, false, &Silent)
 }
 
 /// The symmetric graph of nearest neighbours: `W = (A + Aᵀ)/2`, where `A_ij = 1` when j is among the nearest of i.
@@ -88,7 +36,7 @@ impl NeighbourGraph {
 
     /// [`Self::new`] with progress.
     pub(crate) fn reported(x: ArrayView2<f64>, neighbours: usize, progress: &dyn Progress) -> NeighbourGraph {
-        let near = search(x, x, neighbours, |q, i| q != i, progress);
+        let near = Items::new(x, Metric::Euclidean).nearest(x, neighbours, true, progress);
         let mut lists: Vec<Vec<(usize, f64)>> = vec![Vec::with_capacity(2 * neighbours); x.nrows()];
         for (i, near) in near.iter().enumerate() {
             for &(j, _) in near {
@@ -112,11 +60,10 @@ impl NeighbourGraph {
 
     /// Bytes that making the graph of `n` points of `d` columns takes at most.
     pub(crate) fn bytes(n: usize, d: usize, neighbours: usize) -> u64 {
-        let [n, d, m, queries] = [n, d, neighbours, strip(n)].map(|v| v as u64);
-        // Points less their mean, as points and as queries; then what each thread has of products and candidates.
-        let search = 16 * n * d + rayon::current_num_threads() as u64 * n * (8 * queries + 16);
-        // The lists of neighbours, both ends of each edge in lists, and the edges.
-        search + n * (16 * m + 24) + n * (32 * m + 24) + n * (32 * m + 8)
+        let search = search_bytes(d, neighbours);
+        let [n, m] = [n, neighbours].map(|v| v as u64);
+        // The neighbours as they are found and in their order, both ends of each edge in lists, and the edges.
+        search + 2 * n * (16 * m + 24) + n * (32 * m + 24) + n * (32 * m + 8)
     }
 
     /// The neighbours of `i` with the weights of their edges, by row.
