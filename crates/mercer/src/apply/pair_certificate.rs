@@ -101,25 +101,25 @@ mod tests {
     use crate::rng::Rng;
     use crate::spectrum::neural::partners;
 
-    const ρ: f64 = 0.8;
+    const RHO: f64 = 0.8;
 
     fn hermite(x: f64) -> [f64; 2] {
         [x, (x * x - 1.0) / 2f64.sqrt()]
     }
 
     /// Pairs of correlated normal numbers, one after the other. The coordinate and its second Hermite polynomial are eigenfunctions, of
-    /// ρ and ρ².
+    /// RHO and RHO².
     fn correlated(pairs: usize, rng: &mut Rng) -> Vec<f64> {
         let pair = |_| {
             let first = rng.normal();
-            [first, ρ * first + (1.0 - ρ * ρ).sqrt() * rng.normal()]
+            [first, RHO * first + (1.0 - RHO * RHO).sqrt() * rng.normal()]
         };
         (0..pairs).flat_map(pair).collect()
     }
 
     fn certified(x: &[f64]) -> PairCertificate {
         let psi = Array2::from_shape_fn((x.len(), 2), |(i, j)| hermite(x[i])[j]);
-        PairCertificate::new(psi.view(), partners(psi.view()).view(), &[ρ, ρ * ρ], 2, true).unwrap()
+        PairCertificate::new(psi.view(), partners(psi.view()).view(), &[RHO, RHO * RHO], 2, true).unwrap()
     }
 
     #[test]
@@ -129,7 +129,7 @@ mod tests {
         for _ in 0..100 {
             let certificate = certified(&correlated(500, &mut rng));
             for (j, [low, high]) in certificate.intervals.iter().enumerate() {
-                held[j] += usize::from((*low..*high).contains(&ρ.powi(j as i32 + 1)));
+                held[j] += usize::from((*low..*high).contains(&RHO.powi(j as i32 + 1)));
             }
         }
         assert!(held.iter().all(|count| (82..=99).contains(count)), "{held:?}");
