@@ -33,6 +33,9 @@ static void check_gathers() {
     auto psi = numbers(functions * batch * c), weighted = psi, w = numbers(batch);
     launch(1, 1, 32, 0, [&] { scale_points(functions * batch * c, batch, c, w.data(), weighted.data()); });
     for (int i = 0; i < functions * batch * c; ++i) near("scale_points", weighted[i], psi[i] * w[i / c % batch], 1e-6);
+    auto points = numbers(functions * 4 * c), partners = points;
+    launch(1, 1, 32, 0, [&] { swap_pairs(functions * 4 * c, c, points.data(), partners.data()); });
+    for (int i = 0; i < functions * 4 * c; ++i) near("swap_pairs", partners[i], points[(i / c + (i / c % 2 ? -1 : 1)) * c + i % c], 0);
 }
 
 // Features of one point in double.
@@ -125,5 +128,5 @@ int main() {
     for (int d = 1; d <= 3; ++d) check_radial(d);
     check_elliptic(1), check_elliptic(3);
     check_sparse(true), check_sparse(false);
-    printf("ok: place_columns, gather_block, scale_points, points_jet, radial, elliptic, list_columns, sparse_rows\n");
+    printf("ok: place_columns, gather_block, scale_points, swap_pairs, points_jet, radial, elliptic, list_columns, sparse_rows\n");
 }

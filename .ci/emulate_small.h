@@ -302,6 +302,13 @@ static void element_cases() {
     error = fabs(value - want);
     launch(1, 1, 64, 0, [&] { kernels::divide(3, x.data(), 4, y.data(), 1, z.data()); });
     for (int i = 0; i < 3; ++i) error = max(error, fabs(z[i] - (y[i] > 0 ? x[4 * i] / y[i] : 0)));
+    std::vector<double> variance = {0.25, 9, -1, 4, 9}, deviations(3), slopes(9);
+    launch(1, 1, 64, 0, [&] { kernels::hinge(3, variance.data(), 2, 0.0625, deviations.data(), slopes.data()); });
+    for (int i = 0; i < 3; ++i) {
+        double deviation = sqrt(max(variance[2 * i], 0.0) + 0.0625);
+        error = max(error, fabs(deviations[i] - max(0.0, 1 - deviation)));
+        for (int j = 0; j < 3; ++j) error = max(error, fabs(slopes[3 * i + j] - (i == j && deviation < 1 ? -0.5 / deviation : 0)));
+    }
     launch(1, 1, 64, 0, [&] { kernels::multiply(m * n, x.data(), y.data(), z.data()); });
     for (int i = 0; i < m * n; ++i) error = max(error, fabs(z[i] - x[i] * y[i]));
     launch(1, 1, 64, 0, [&] { kernels::times_columns(m, n, x.data(), y.data(), 2, z.data()); });
@@ -318,7 +325,7 @@ static void element_cases() {
     }
     Floats narrow_numbers = {1.5f, -2};
     launch(1, 1, 64, 0, [&] { kernels::widen(2, narrow_numbers.data(), z.data()); });
-    check("sum, divide, multiply, times_columns, without_bias, widen", max(error, fabs(z[1] + 2)), 1e-14);
+    check("sum, divide, hinge, multiply, times_columns, without_bias, widen", max(error, fabs(z[1] + 2)), 1e-14);
 }
 
 // A moving average starts at its first value, and stays as it is once a step was not finite; record and end likewise.

@@ -83,6 +83,7 @@ commands! {
     Regress(regress::Regress),
     Gp(gp::Gp),
     Embed(embed::Embed),
+    Eigenmap(eigenmap::Eigenmap),
     Train(train::Train),
     Evaluate(evaluate::Evaluate),
     Laplace(laplace::Laplace),

@@ -9,7 +9,9 @@ use crate::methods::choice;
 use crate::text::count;
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use mercer::data::{Dataset, Kind, MappedArray, Missing, ReadOptions, Scaling, Schema, Table, Target, Task, open};
+use mercer::data::{
+    Dataset, Entry, Kind, MappedArray, Missing, ReadOptions, Scaling, Schema, Table, Target, Task, catalogue, open,
+};
 use mercer::operator::FunctionSamples;
 use mercer::{Error, Result, fail_if};
 use ndarray::{Array2, Axis};
@@ -220,6 +222,12 @@ impl Reader {
         let options = ReadOptions { rows: None, ..self.source.options(context) };
         encoded(schema, Table::open_like(source, &options, schema)?, context)
     }
+}
+
+/// Whether the data are a named set with a part for tests.
+pub fn has_test_part(data: &str) -> bool {
+    let set = |set: &Entry| set.name == data && set.parameters.contains("part=train");
+    !std::path::Path::new(data).exists() && catalogue().iter().any(set)
 }
 
 /// Names that are shown of many.

@@ -190,6 +190,12 @@ fn entries_and_sums(device: Device) {
         let quotient = |i: usize| if b[[i, i]] > 0.0 { a[[0, i]] / b[[i, i]] } else { 0.0 };
         small::divide(sa.row(0), sb.diagonal(), &mut row);
         same("divide", &row, &Array2::from_shape_fn((1, k), |(_, i)| quotient(i)), 1e-15);
+        let (variance, mut slope) = (a.mapv(|v| v * v), zeros(device, [k, k]));
+        small::hinge(on(device, &variance).diagonal(), 1e-4, &mut row, &mut slope);
+        let deviation = |i: usize| (variance[[i, i]] + 1e-4).sqrt();
+        same("hinge", &row, &Array2::from_shape_fn((1, k), |(_, i)| (1.0 - deviation(i)).max(0.0)), 1e-15);
+        let own = |i: usize| if deviation(i) < 1.0 { -0.5 / deviation(i) } else { 0.0 };
+        same("its slope", &slope, &Array2::from_shape_fn((k, k), |(i, j)| if i == j { own(i) } else { 0.0 }), 1e-14);
         small::inner(sa.times(-1.0), sb.t(), Store::Replace, &mut one);
         let first = -(&a * &b.t()).sum();
         same("inner", &one, &array![[first]], 1e-12);

@@ -28,6 +28,7 @@ mod bound_states;
 mod chosen_ridge;
 mod classic_kernels;
 mod cnn_gp;
+mod eigenmap;
 mod eigenvalue_decay;
 mod feature_learning;
 mod gp_uci;
@@ -153,6 +154,8 @@ experiments! {
         "the smallest eigenvalues of a neighbour graph by all neural methods, and those of the dense matrix",
     neural_methods "neural-methods" ("6 min"):
         "every neural method and its baselines on five kernels at equal budgets: residual, time, cost of a new point",
+    eigenmap "eigenmap":
+        "codes from views of digits without labels: every objective in its own order and ended by Rayleigh–Ritz",
     inference_cost "inference-cost" ("2 min"):
         "trained networks, random features and landmarks of equal inference cost: does training pay off?",
     gp_uci "gp-uci":

@@ -5,6 +5,8 @@
 mod devices;
 #[path = "contract/images.rs"]
 mod images;
+#[path = "contract/views.rs"]
+mod views;
 
 use mercer::compute::*;
 use mercer::rng::Rng;
@@ -292,6 +294,16 @@ fn norms_and_sums(device: Device) {
             let mut fixed = tx.clone();
             scale_columns(&mut fixed, factor.matrices(0, n, 1, n));
             close("scale_columns", &fixed, normed, 1e-5);
+            let (mut centred, mut means) = (tx.clone(), on.zeros(&[k, n]));
+            centre(&mut centred, &mut means);
+            let mean = columns(&|i| x[i] / b as f64);
+            close("means", &means, at(&mean), 1e-6);
+            close("centre", &centred, |i| x[i] - mean[column(i)], 1e-6);
+            let (pairs, tp) = on.random(&[k, 2 * b, n]);
+            let mut swapped = on.zeros(&[0]);
+            swap_pairs(&tp, &mut swapped).unwrap();
+            assert_eq!(swapped.shape(), [k, 2 * b, n]);
+            assert_eq!(host(&swapped), (0..pairs.len()).map(|i| pairs[(i / n ^ 1) * n + i % n]).collect::<Vec<f64>>());
             let mut square = on.zeros(&[1]);
             sum_squares(&tx, &mut square);
             close("sum_squares", &square, |_| x.iter().map(|v| v * v).sum(), 1e-6);

@@ -6,9 +6,9 @@ mod registry;
 
 use common::*;
 use mercer::apply::{
-    Affinity, DiffusionMaps, FeatureLogistic, FeatureMap, FeatureRidge, Fit, Fitted, FittedEigenmaps, FittedRidge,
-    IterativeProcess, KernelPca, LaplacianEigenmaps, Logistic, MetricForm, NadarayaWatson, NtkEnsemble, Predict,
-    RecursiveFeatureMachine, Ridge, Saved, SpectralRidge, Transform,
+    Affinity, DiffusionMaps, EmbeddingCode, FeatureLogistic, FeatureMap, FeatureRidge, Fit, Fitted, FittedEigenmaps,
+    FittedRidge, IterativeProcess, KernelPca, LaplacianEigenmaps, Logistic, MetricForm, NadarayaWatson, NtkEnsemble,
+    Predict, RecursiveFeatureMachine, Ridge, Saved, SpectralRidge, Together, Transform, ViewEigenmap, ViewRows,
 };
 use mercer::classifier::{Classifier, Labelled};
 use mercer::data::{Dataset, Missing, ReadOptions, Scaling, Schema, Table, Target};
@@ -255,6 +255,14 @@ fn models() -> Vec<Model> {
         spectrum("factorised samples", fit(&Exact, &samples(true), 3)),
         spectrum("networks on samples", on_samples),
         spectrum("a stored matrix", fit(&Exact, &stored, 3)),
+        estimator("code", {
+            let eigenmap = ViewEigenmap { epochs: 1, ..ViewEigenmap::new("dense(6) tanh", 2) };
+            eigenmap.fit(&ViewRows::new(x.clone()), None, &context).unwrap()
+        }),
+        estimator(
+            "ordered embeddings",
+            EmbeddingCode { k: 2, together: Together::Linear }.fit(x.view(), &context).unwrap(),
+        ),
         estimator("kpca", KernelPca::new(rbf()).fit(x.view(), &(), &context).unwrap()),
         estimator("laplacian", laplacian.fit(x.view(), &(), &context).unwrap()),
         estimator("diffusion", DiffusionMaps::new(rbf()).fit(x.view(), &(), &context).unwrap()),

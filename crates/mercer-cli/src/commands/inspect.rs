@@ -1,6 +1,6 @@
 //! `mercer inspect`: the content of a model file.
 
-use super::fit;
+use super::{eigenmap, fit};
 use crate::certificate;
 use crate::columns::importance_table;
 use crate::context::Context;
@@ -21,7 +21,7 @@ use std::path::PathBuf;
 /// Show what a model file holds: its columns, its kernel or network, its origin; for a spectrum eigenvalues and certificate
 #[derive(Args)]
 pub struct Inspect {
-    /// Model file that `mercer fit`, `embed`, `regress` or `train` wrote
+    /// Model file that `mercer fit`, `embed`, `eigenmap`, `regress` or `train` wrote
     model: PathBuf,
 }
 
@@ -75,8 +75,13 @@ fn estimator(fitted: &Fitted, schema: Option<&Schema>) -> (Value, String) {
         Fitted::Transform(fitted) => {
             let eigenvalues: Vec<String> = fitted.eigenvalues().iter().map(|v| text::number(*v, 6)).collect();
             let said = about(fitted.origin(), "mercer transform MODEL NEW.csv --out z.csv");
-            let object = json!({ "kind": "embedding", "origin": fitted.origin(), "eigenvalues": fitted.eigenvalues() });
-            (object, format!("{said}Eigenvalues: {}\n", eigenvalues.join(", ")))
+            let mut object =
+                json!({ "kind": "embedding", "origin": fitted.origin(), "eigenvalues": fitted.eigenvalues() });
+            let Some(certificate) = fitted.certificate() else {
+                return (object, format!("{said}Eigenvalues: {}\n", eigenvalues.join(", ")));
+            };
+            object["certificate"] = json!(certificate);
+            (object, format!("{said}\n{}", eigenmap::table(fitted.eigenvalues(), certificate)))
         }
     }
 }

@@ -3,7 +3,9 @@
 pub mod datasets;
 pub mod demo;
 pub mod devices;
+pub mod eigenmap;
 pub mod embed;
+mod embeddings;
 pub mod evaluate;
 pub mod fit;
 pub mod gp;

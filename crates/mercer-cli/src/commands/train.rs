@@ -1,7 +1,7 @@
 //! `mercer train`: trains a network to predict the class, or the number, of labelled rows.
 
 use crate::context::Context;
-use crate::input::{Reader, TaskChoice, encoded, scaling};
+use crate::input::{Reader, TaskChoice, encoded, has_test_part, scaling};
 use crate::keeping::Keeping;
 use crate::methods::{number, positive};
 use crate::output::Output;
@@ -12,7 +12,7 @@ use mercer::classifier::{
     Classifier, Epoch, Labelled, Quality, Settings, Snapshots, Standardizer, Stop, Trained, snapshot_files, train,
 };
 use mercer::compute::Rule;
-use mercer::data::{Entry, Scaler, Scaling, Schema, Target, catalogue};
+use mercer::data::{Scaler, Scaling, Schema, Target};
 use mercer::{Result, fail_if};
 use serde_json::json;
 use std::path::PathBuf;
@@ -27,7 +27,7 @@ pub struct Train {
     /// Labelled rows: a file or a named set; the test part of a set such as mnist or cifar-10 is used for scores
     data: String,
 
-    /// Network: mlp, lenet, resnet20, resnet32, resnet44, resnet56, resnet110, or layers such as "conv(16, 3) bn relu gap dense(10)"
+    /// Network: mlp, lenet, resnet18, resnet20, resnet32, resnet44, resnet56, resnet110, or layers such as "conv(16, 3) bn relu gap dense(10)"
     #[arg(long, value_name = "NET")]
     net: String,
 
@@ -228,7 +228,7 @@ impl Train {
         let data = encoded(&schema, table, context)?;
         let (data, test) = match &self.test {
             Some(test) => self.reader.open_like(test, &schema, context).map(|test| (data, test))?,
-            None if self.has_test_part() => {
+            None if has_test_part(&self.data) => {
                 self.reader.open(&format!("{}(part=test)", data.name), context).map(|test| (data, test))?
             }
             None => data.split(HELD_OUT, context.seed)?,
@@ -244,15 +244,9 @@ impl Train {
     fn scored(&self) -> String {
         match &self.test {
             Some(test) => test.clone(),
-            None if self.has_test_part() => format!("{}(part=test)", self.data),
+            None if has_test_part(&self.data) => format!("{}(part=test)", self.data),
             None => format!("{}, the fifth that was held out", self.data),
         }
-    }
-
-    /// Whether the data are a named set with a part for tests.
-    fn has_test_part(&self) -> bool {
-        let set = |set: &Entry| set.name == self.data && set.parameters.contains("part=train");
-        !std::path::Path::new(&self.data).exists() && catalogue().iter().any(set)
     }
 }
 

@@ -21,7 +21,7 @@ use std::time::Instant;
 /// Evaluate the eigenfunctions or the coordinates of a fitted model at new points
 #[derive(Args)]
 pub struct Transform {
-    /// Model file that `mercer fit` or `mercer embed` wrote
+    /// Model file that `mercer fit`, `mercer embed` or `mercer eigenmap` wrote
     model: PathBuf,
 
     /// New points, with the columns that the model was fitted on; found by name where both tables name theirs

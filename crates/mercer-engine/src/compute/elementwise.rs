@@ -138,6 +138,24 @@ pub fn scale_points(w: &Tensor, psi: &mut Tensor) {
     }
 }
 
+/// `out_jb ← psi_jb'` with `b' = b + 1` for an even b and `b − 1` for an odd one: each point takes the values of its partner.
+/// `psi`, `out` `[k, B, c]` with an even B.
+pub fn swap_pairs(psi: &Tensor, out: &mut Tensor) -> Result<()> {
+    let (b, c) = (psi.shape()[1], psi.shape()[2]);
+    assert!(b.is_multiple_of(2), "pairs of {psi}");
+    out.reshape(psi.shape())?;
+    on_gpu!(psi, |gpu| {
+        points::over(gpu, "swap_pairs", psi.len(), &args![psi.len(), c, psi, out]);
+        Ok(())
+    });
+    for (out, pair) in out.host_mut().chunks_exact_mut(2 * c.max(1)).zip(psi.host().chunks_exact(2 * c.max(1))) {
+        let (first, second) = pair.split_at(c);
+        out[..c].copy_from_slice(second);
+        out[c..].copy_from_slice(first);
+    }
+    Ok(())
+}
+
 /// `y_j ← y_j ∘ x` for each matrix of the stack: `y` `[k, m, n]`, `x` `[m, n]` (or `[1, m, n]`).
 pub fn multiply_each(y: &mut Tensor, x: &Tensor) {
     let (len, size) = (y.len(), matrix_size(y, x));

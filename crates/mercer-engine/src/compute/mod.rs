@@ -40,9 +40,10 @@ mod sparse;
 mod stack;
 mod tensor;
 mod update;
+mod view;
 
 pub use activation::{activation, activation_vjp, bias_slope};
-pub use augment::{Move, shift_mirror};
+pub use augment::{Move, View, ViewLayout, shift_mirror, views};
 pub use batch_norm::{
     EPSILON, Normalized, batch_norm, batch_norm_jvp, batch_norm_vjp, batch_statistics, running_average,
 };
@@ -51,12 +52,12 @@ pub use conv::{Convolution, channel_sums, conv2d, conv2d_vjp_input, conv2d_vjp_w
 pub use cuda::Replay;
 pub use elementwise::{
     add_product_each, axpy, collect, copy, fill, fill_normal, fill_rademacher, gather, gather_block, gather_rows,
-    multiply, multiply_each, scale, scale_points, spread, transpose,
+    multiply, multiply_each, scale, scale_points, spread, swap_pairs, transpose,
 };
 pub use formula::{Activation, PARAMETERS, SIGMOID_LIKE};
 pub use gemm::{Store, dense, gemm};
 pub use jet::{elliptic, jet, points_jet};
-pub use norm::{l2_norm, l2_norm_tangent, scale_columns};
+pub use norm::{centre, l2_norm, l2_norm_tangent, scale_columns};
 pub use pool::{Pool, average_pool, average_pool_vjp, max_pool, max_pool_jvp, max_pool_vjp};
 pub(crate) use radial::Radius;
 pub use radial::{radial, radial_jet};

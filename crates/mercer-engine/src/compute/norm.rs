@@ -54,6 +54,22 @@ pub fn l2_norm_tangent(y: &Tensor, factor: &Tensor, t: &mut Tensor, work: &mut T
     });
 }
 
+/// `y_b ← y_b − mean_b y_b` for every unit, in place; `mean` `[k, n]` receives the means. A projection, so it is its own
+/// derivative and its own adjoint. `y` `[k, b, n]`.
+pub fn centre(y: &mut Tensor, mean: &mut Tensor) {
+    let (count, m, n) = y.as_matrices();
+    assert!(mean.len() == count * n, "centre of {y} with means {mean}");
+    on_gpu!(y, |gpu| cuda::centre(gpu, y, mean));
+    let tasks = pieces(y.host_mut(), m * n, count).zip(pieces(mean.host_mut(), n, count));
+    for_each(tasks, 4 * count * m * n, |(y, mean)| {
+        for (c, mean) in mean.iter_mut().enumerate() {
+            let sum: f64 = y.iter().skip(c).step_by(n).map(|v| f64::from(*v)).sum();
+            *mean = (sum / m as f64) as f32;
+        }
+        y.chunks_exact_mut(n.max(1)).for_each(|y| y.iter_mut().zip(&*mean).for_each(|(y, mean)| *y -= mean));
+    });
+}
+
 /// `y_jbc ← y_jbc · factor_jc`: [`l2_norm`] with fixed factors. `y` `[k, b, n]`, `factor` `[k, 1, n]`.
 pub fn scale_columns(y: &mut Tensor, factor: Stack<'_>) {
     let (count, m, n) = y.as_matrices();

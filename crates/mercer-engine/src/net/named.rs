@@ -4,7 +4,7 @@ use super::Description;
 use crate::{Error, Result};
 
 /// The names that [`named`] knows. Example: [`named`].
-pub const NAMES: [&str; 7] = ["mlp", "lenet", "resnet20", "resnet32", "resnet44", "resnet56", "resnet110"];
+pub const NAMES: [&str; 8] = ["mlp", "lenet", "resnet18", "resnet20", "resnet32", "resnet44", "resnet56", "resnet110"];
 
 /// A named network on images of `[channels, height, width]` with so many `outputs`.
 ///
@@ -13,7 +13,8 @@ pub const NAMES: [&str; 7] = ["mlp", "lenet", "resnet20", "resnet32", "resnet44"
 ///   and 84. The second convolution is not padded (LeNet-5) unless the image has fewer than 20 rows or columns.
 /// - `resnetN` for N = 20, 32, 44, 56, 110: the networks of He et al. (2016) for CIFAR-10, with n = (N − 2)/6 blocks of two
 ///   3×3 convolutions in each of three stages of 16, 32 and 64 channels; where a stage begins with stride 2, the shortcut is
-///   a 1×1 convolution with batch norm (their option B). Windows lie as with PyTorch's `padding=1`, as in published weights.
+///   a 1×1 convolution with batch norm (their option B). `resnet18` is the wider one for ImageNet in the form used on CIFAR-10: two
+///   such blocks in each of four stages of 64, 128, 256 and 512 channels, after a 3×3 convolution and no pooling. Windows lie as with PyTorch's `padding=1`, as in published weights.
 ///
 /// ```
 /// use mercer_engine::net::{Network, named};
@@ -34,18 +35,18 @@ pub fn named(name: &str, image: [usize; 3], outputs: usize) -> Result<Descriptio
             )
         }
         _ => match name.strip_prefix("resnet").filter(|_| NAMES.contains(&name)).and_then(|n| n.parse().ok()) {
-            Some(depth) => resnet(depth, [16, 32, 64], outputs),
+            Some(18) => resnet(2, &[64, 128, 256, 512], outputs),
+            Some(depth) => resnet((depth - 2) / 6, &[16, 32, 64], outputs),
             None => return Err(Error::unknown("network", name, NAMES)),
         },
     };
     Ok(Description { image: Some(image), ..Description::parse(&layers)? })
 }
 
-/// The residual network of `depth = 6n + 2` weighted layers, with the channels of its three stages.
-fn resnet(depth: usize, stages: [usize; 3], outputs: usize) -> String {
-    let blocks = (depth - 2) / 6;
+/// The residual network of so many blocks in each of its stages, with the channels of these.
+fn resnet(blocks: usize, stages: &[usize], outputs: usize) -> String {
     let mut layers = vec![format!("conv({}, 3) bn relu", stages[0])];
-    for (stage, c) in stages.into_iter().enumerate() {
+    for (stage, c) in stages.iter().enumerate() {
         for block in 0..blocks {
             layers.push(if stage > 0 && block == 0 {
                 format!("res(conv({c}, 3, stride=2, pad=1) bn relu conv({c}, 3) bn; conv({c}, 1, stride=2) bn) relu")
@@ -75,6 +76,8 @@ mod tests {
             assert!((own - millions).abs() < 0.005 + 0.04 * f64::from(name == "resnet110"), "{name}: {own}");
             assert_eq!(net.outputs(), 10);
         }
+        // The figure of torchvision's layers in this form.
+        assert_eq!(Network::new(&named("resnet18", [3, 32, 32], 10).unwrap(), 3072, 1).unwrap().trained(), 11_173_962);
         // Of the 3×3 convolutions: 442 368 + 6·2 359 296 in the first stage, 1 179 648 + 5·2 359 296 in each other; the classifier.
         let net = Network::new(&named("resnet20", [3, 32, 32], 10).unwrap(), 3072, 1).unwrap();
         let shortcuts = 32 * 256 * 16 + 64 * 64 * 32;

@@ -5,6 +5,8 @@
 //! | [`KernelPca`] | principal components in feature space, out-of-sample projection, pre-images |
 //! | [`LaplacianEigenmaps`] | slow functions on a neighbour graph or a kernel affinity |
 //! | [`DiffusionMaps`] | coordinates whose distances are those of a diffusion |
+//! | [`ViewEigenmap`] | a code in the order of importance, by a network trained on pairs of views |
+//! | [`EmbeddingCode`] | embeddings of any model in the order of importance |
 //! | [`NadarayaWatson`] | averages weighted by the kernel, bandwidth by leave-one-out |
 //! | [`Ridge`] | kernel ridge regression and classification, direct or by conjugate gradients |
 //! | [`FeatureRidge`] | ridge regression and classification on few features: linear, Nyström, random; for any number of points |
@@ -42,10 +44,12 @@
 mod alpha;
 mod automatic;
 mod class_weights;
+mod code;
 mod conjugate_gradients;
 mod criterion;
 mod diffusion_maps;
 mod eigenmaps;
+mod embedding_code;
 mod falkon;
 mod feature_blocks;
 mod feature_logistic;
@@ -72,6 +76,7 @@ mod metric_rounds;
 mod monitor;
 mod nadaraya_watson;
 mod ntk_ensemble;
+mod pair_certificate;
 mod partial_inverse;
 mod pre_image;
 mod preconditioner;
@@ -92,15 +97,18 @@ mod stochastic_likelihood;
 mod targets;
 mod traits;
 mod tuning;
+mod view_eigenmap;
 
 pub use crate::training::Checkpoint;
 pub use alpha::{Alpha, Tried};
 pub use automatic::Learner;
 pub use class_weights::ClassWeights;
+pub use code::FittedCode;
 pub use conjugate_gradients::{Converged, conjugate_gradients};
 pub use criterion::Criterion;
 pub use diffusion_maps::DiffusionMaps;
 pub use eigenmaps::FittedEigenmaps;
+pub use embedding_code::{EmbeddingCode, Together};
 pub use falkon::{Falkon, LandmarkSolver};
 pub use feature_logistic::{FeatureLogistic, FittedFeatureLogistic};
 pub use feature_map::FeatureMap;
@@ -121,6 +129,7 @@ pub use metric::{Direction, Importances, MetricForm};
 pub use monitor::{Convergence, HeldOutError, HeldOutRows, Monitoring};
 pub use nadaraya_watson::{Averages, Bandwidth, FittedNadarayaWatson, NadarayaWatson};
 pub use ntk_ensemble::{FittedNtkEnsemble, NtkEnsemble};
+pub use pair_certificate::PairCertificate;
 pub use preconditioner::LowRankPreconditioner;
 #[doc(hidden)]
 pub use probabilities::softmax_rows;
@@ -134,6 +143,7 @@ pub use spectral_ridge::{FittedSpectralRidge, SpectralRidge};
 pub(crate) use traits::read;
 pub use traits::{Fit, Fitted, Predict, Saved, SavedPredict, Transform};
 pub use tuning::{Tuned, Tuning};
+pub use view_eigenmap::{ViewEigenmap, ViewRows};
 
 use crate::data::Rows;
 use crate::kernel::Kernel;

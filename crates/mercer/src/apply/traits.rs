@@ -1,9 +1,10 @@
 //! What all estimators have in common.
 
 use super::{
-    FittedEigenmaps, FittedFeatureLogistic, FittedFeatureProcess, FittedFeatureRidge, FittedGaussianProcess,
-    FittedGaussianProcessClassifier, FittedIterativeProcess, FittedKernelPca, FittedLogistic, FittedNadarayaWatson,
-    FittedNtkEnsemble, FittedRecursiveFeatureMachine, FittedRidge, FittedSpectralRidge, Importances,
+    FittedCode, FittedEigenmaps, FittedFeatureLogistic, FittedFeatureProcess, FittedFeatureRidge,
+    FittedGaussianProcess, FittedGaussianProcessClassifier, FittedIterativeProcess, FittedKernelPca, FittedLogistic,
+    FittedNadarayaWatson, FittedNtkEnsemble, FittedRecursiveFeatureMachine, FittedRidge, FittedSpectralRidge,
+    Importances, PairCertificate,
 };
 use crate::compute::Device;
 use crate::data::{Schema, Target};
@@ -109,7 +110,13 @@ pub trait Transform: Send + Sync {
     /// Warnings for the user.
     fn notes(&self) -> &[String];
 
-    /// Coordinates `[n, k]` of the fitted points.
+    /// How good the functions are on pairs that were not used to find them, where there are pairs.
+    /// Example: [`ViewEigenmap`](super::ViewEigenmap).
+    fn certificate(&self) -> Option<&PairCertificate> {
+        None
+    }
+
+    /// Coordinates `[n, k]` of the fitted points; of none, `[0, k]`, where these are not kept.
     fn embedding(&self) -> Array2<f64>;
 
     /// Coordinates `[m, k]` of new points `[m, d]`. Every number is finite.
@@ -282,6 +289,7 @@ impl Fitted {
         Ok(match kind {
             FittedKernelPca::KIND => Fitted::transform(FittedKernelPca::unpack(bundle, device)?)?,
             FittedEigenmaps::KIND => Fitted::transform(FittedEigenmaps::unpack(bundle, device)?)?,
+            FittedCode::KIND => Fitted::transform(FittedCode::unpack(bundle, device)?)?,
             FittedNadarayaWatson::KIND => Fitted::Predict(Box::new(FittedNadarayaWatson::unpack(bundle, device)?)),
             FittedNtkEnsemble::KIND => Fitted::Predict(Box::new(FittedNtkEnsemble::unpack(bundle, device)?)),
             FittedRidge::KIND => Fitted::Predict(Box::new(FittedRidge::unpack(bundle, device)?)),

@@ -18,7 +18,7 @@
 //! | `graph` | [`Replay`]: a step that is recorded and replayed with one launch |
 //! | `points` | primitives on functions at points, sparse products among them |
 //! | `small`, `control` | [`crate::compute::small`] and [`crate::compute::Control`] |
-//! | `primitives`, `images`, `convolution` | the primitives of [`crate::compute`] |
+//! | `primitives`, `images`, `views`, `convolution` | the primitives of [`crate::compute`] |
 //!
 //! A kernel or a library call trusts the addresses and extents that it is given. [`Gpu::launch`] is therefore unsafe. The
 //! functions of this module that take a kernel's name, addresses or a `blas::Matrix` are private to the crate and rely on
@@ -40,6 +40,7 @@ pub mod points;
 pub(super) mod primitives;
 pub(super) mod small;
 pub(crate) mod solver;
+pub(super) mod views;
 
 pub use gpu::{Description, Gpu, describe_all, gpu};
 pub use graph::Replay;
@@ -59,6 +60,7 @@ pub fn sources() -> Vec<(String, String)> {
         ("panel", panel::source()),
         ("points", points::source()),
         ("small", small::source()),
+        ("views", views::source()),
     ];
     sources.map(|(name, text)| (name.into(), text)).into()
 }

@@ -20,6 +20,14 @@ extern "C" __global__ void scale_points(u64 total, u64 b, u64 c, const float* w,
     EACH(i, total) psi[i] *= w[i / c % b];
 }
 
+// out[j, p, o] = psi[j, p', o], where p' is p + 1 for an even p and p - 1 for an odd one; psi, out [k, b, c], `total` numbers.
+extern "C" __global__ void swap_pairs(u64 total, u64 c, const float* psi, float* out) {
+    EACH(i, total) {
+        u64 point = i / c;
+        out[i] = psi[(point ^ 1) * c + i % c];
+    }
+}
+
 // The jet of the points x [b, d] themselves: x, then the unit vectors for each partial derivative, then nothing.
 extern "C" __global__ void points_jet(u64 b, u64 d, const float* x, float* out) {
     EACH(i, (d + 2) * b * d) {

@@ -211,6 +211,11 @@ extern "C" __global__ void scale_columns(u64 total, u64 per, u64 n, const float*
     EACH(i, total) y[i] *= factor[i / per * stride + i % n];
 }
 
+// y_jbc -= mean_jc.
+extern "C" __global__ void subtract_columns(u64 total, u64 per, u64 n, const float* mean, float* y) {
+    EACH(i, total) y[i] -= mean[i / per * n + i % n];
+}
+
 // t = s (t - y mean).
 extern "C" __global__ void norm_tangent(u64 total, u64 per, u64 n, const float* y, const float* s, const float* mean, float* t) {
     EACH(i, total) {

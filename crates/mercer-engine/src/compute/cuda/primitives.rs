@@ -183,6 +183,12 @@ pub fn l2_norm_tangent(gpu: &'static Gpu, y: &Tensor, factor: &Tensor, t: &mut T
     over(gpu, "norm_tangent", t.len(), &args![t.len(), m * n, n, y, factor, work, t]);
 }
 
+pub fn centre(gpu: &'static Gpu, y: &mut Tensor, mean: &mut Tensor) {
+    let ((_, m, n), from) = (y.as_matrices(), [y.address(), 0]);
+    column_sums(gpu, y.as_matrices(), Sum::Scaled, from, Finish::Mean, (mean.address(), n));
+    over(gpu, "subtract_columns", y.len(), &args![y.len(), m * n, n, mean, y]);
+}
+
 /// At most this many partial sums of squares.
 const MOST_SQUARES: u32 = 1024;
 

@@ -133,6 +133,17 @@ extern "C" __global__ void divide(u64 n, const double* a, u64 a_stride, const do
     EACH(i, n) out[i] = b[i * b_stride] > 0.0 ? a[i * a_stride] / b[i * b_stride] : 0.0;
 }
 
+// value_i = max(0, 1 - sqrt(v_i + epsilon)), and its derivative by v_i on the diagonal of slope [n, n].
+extern "C" __global__ void hinge(u64 n, const double* v, u64 stride, double epsilon, double* value, double* slope) {
+    EACH(e, n * n) {
+        u64 i = e / n;
+        double deviation = sqrt(fmax(v[i * stride], 0.0) + epsilon);
+        bool own = i == e % n;
+        if (own) value[i] = fmax(0.0, 1.0 - deviation);
+        slope[e] = own && deviation < 1.0 ? -0.5 / deviation : 0.0;
+    }
+}
+
 // out = alpha sum A o B, or with A o B^T, or that added; A [m, n].
 extern "C" __global__ void inner(int m, int n, double alpha, const double* a, const double* b, int turned, int add, double* out) {
     double sum = 0.0;

@@ -28,6 +28,21 @@ pub fn divide(a: Vector<'_>, b: Vector<'_>, out: &mut Small) {
     out.set(row.insert_axis(ndarray::Axis(0)));
 }
 
+/// How far deviations are from one: `value_i ← max(0, 1 − √(v_i + ε))` for variances v `[n]`, and its derivative by `v_i` on the
+/// diagonal of `slope`; `value` `[1, n]`, `slope` `[n, n]`.
+pub fn hinge(v: Vector<'_>, epsilon: f64, value: &mut Small, slope: &mut Small) {
+    value.expect([1, v.len]);
+    slope.expect([v.len, v.len]);
+    if let Some(gpu) = value.gpu() {
+        let arguments = args![v.len, v.address(), v.stride, epsilon, value, slope];
+        return cuda::over(gpu, "hinge", v.len * v.len, &arguments);
+    }
+    let deviation: Vec<f64> = v.host().iter().map(|v| (v.max(0.0) + epsilon).sqrt()).collect();
+    value.set(ndarray::Array2::from_shape_fn((1, v.len), |(_, i)| (1.0 - deviation[i]).max(0.0)));
+    let own = |i: usize| if deviation[i] < 1.0 { -0.5 / deviation[i] } else { 0.0 };
+    slope.set(ndarray::Array2::from_shape_fn((v.len, v.len), |(i, j)| if i == j { own(i) } else { 0.0 }));
+}
+
 /// `out ← α Σ_ij A_ij B_ij`, or that added, with α the product of the factors of both; `out` `[1, 1]`.
 pub fn inner<'a>(a: impl Into<View<'a>>, b: impl Into<View<'a>>, store: Store, out: &mut Small) {
     let (a, b) = (a.into(), b.into());

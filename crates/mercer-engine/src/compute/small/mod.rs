@@ -6,7 +6,7 @@
 //! | file | content |
 //! |---|---|
 //! | `form` | between tensors `[k, B, c]` and matrices: [`form`], [`forms`], [`mix`], [`weigh`], [`add_rows`] |
-//! | `elements` | entry by entry: [`multiply`], [`divide`], [`inner`], [`sum`], [`without_bias`] |
+//! | `elements` | entry by entry: [`multiply`], [`divide`], [`hinge`], [`inner`], [`sum`], [`without_bias`] |
 //! | `average` | [`Average`], the moving average |
 //! | `triangular` | [`quotients`], [`inverse_unit_lower`], [`cholesky`], [`congruence`], [`solve_upper`] |
 //! | `eigen` | [`eigh`], [`top_pairs`], [`gram`] |
@@ -31,7 +31,7 @@ mod triangular;
 
 pub use average::Average;
 pub use eigen::{eigh, gram, top_pairs};
-pub use elements::{divide, inner, multiply, sum, without_bias};
+pub use elements::{divide, hinge, inner, multiply, sum, without_bias};
 pub use form::{add_rows, form, forms, mix, weigh};
 pub use triangular::{cholesky, congruence, inverse_unit_lower, quotients, solve_upper};
 

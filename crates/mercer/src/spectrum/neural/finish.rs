@@ -12,7 +12,8 @@ use ndarray::{Array1, Array2, ArrayView2, Axis, s};
 pub struct Pairs {
     /// Eigenvalues of `K`, descending after Rayleigh–Ritz; fewer than asked for where the span has fewer dimensions.
     pub eigenvalues: Vec<f64>,
-    /// `A` `[p, k]`, for the functions without their norms ([`Functions::forget_norm`]).
+    /// `A` `[p, k]`, for the functions without their norms ([`Functions::forget_norm`]), and without their means where the operator has no
+    /// constants.
     pub coefficients: Array2<f64>,
     /// `ψ` `[B·c, k]` on the sample, after Rayleigh–Ritz orthonormal there.
     pub values: Array2<f64>,
@@ -50,7 +51,7 @@ pub fn rayleigh_ritz(
     sample: &Sample,
     k: usize,
 ) -> Result<Pairs> {
-    let phi = values(functions, sample)?;
+    let phi = values(operator, functions, sample)?;
     within_span(phi.view(), k, |q, w| operator.image(sample, q, w, functions))
 }
 
@@ -64,7 +65,7 @@ pub(super) fn own_pairs(
     sample: &Sample,
     own: Own,
 ) -> Result<Pairs> {
-    let phi = values(functions, sample)?;
+    let phi = values(operator, functions, sample)?;
     let (values, coefficients) = normalised(phi.view(), own == Own::InOrder);
     let image = finite_image(operator.image(sample, values.view(), coefficients.view(), functions)?)?;
     let m = phi.nrows() as f64;
@@ -104,11 +105,14 @@ fn normalised(phi: ArrayView2<f64>, orthogonal: bool) -> (Array2<f64>, Array2<f6
     (psi, w)
 }
 
-/// Φ `[m, p]` on the sample, without the norms of the functions.
-fn values(functions: &mut Functions, sample: &Sample) -> Result<Array2<f64>> {
+/// Φ `[m, p]` on the sample, without the norms of the functions, and without their means where the operator has no constants.
+fn values(operator: &dyn FunctionOperator, functions: &mut Functions, sample: &Sample) -> Result<Array2<f64>> {
     functions.calibrate(&sample.x)?;
     functions.forget_norm()?;
-    let phi = functions.columns(&sample.x)?;
+    let mut phi = functions.columns(&sample.x)?;
+    if let Some(mean) = phi.mean_axis(Axis(0)).filter(|_| operator.without_constants()) {
+        phi -= &mean;
+    }
     fail_if!(
         phi.iter().any(|v| !v.is_finite());
         Error::Numerical("a network's output is not finite; use a smaller learning rate".into())
@@ -125,7 +129,7 @@ fn finite_image(image: Array2<f64>) -> Result<Array2<f64>> {
 }
 
 /// The same for functions known by their values `Φ` `[m, p]` alone; `image` gives `K(ΦW)` for `ΦW` and `W` `[p, r]`.
-pub(super) fn within_span(
+pub(crate) fn within_span(
     phi: ArrayView2<f64>,
     k: usize,
     image: impl FnOnce(ArrayView2<f64>, ArrayView2<f64>) -> Result<Array2<f64>>,

@@ -1,6 +1,6 @@
 //! Operators on functions, as training sees them: points to draw, and the operator's action on functions there.
 
-use super::{Functions, Standardizer};
+use super::{Functions, Pairs, Standardizer};
 use crate::Result;
 use crate::compute::{Control, Device, Math, Small, Tensor};
 use crate::operator::{KernelOperator, Precision};
@@ -54,6 +54,21 @@ pub trait FunctionOperator: Sync {
     /// The eigenvalue asked for that belongs to the eigenvalue μ of `K`.
     fn eigenvalue(&self, mu: f64) -> f64 {
         mu
+    }
+
+    /// Whether its image has no constant part, so that functions are sought among those of mean zero.
+    fn without_constants(&self) -> bool {
+        false
+    }
+
+    /// How far the top `k` `pairs` on a sample are from what is sought, a number that falls as training goes on: their mean residual.
+    fn shortfall(&self, pairs: &Pairs, k: usize) -> f64 {
+        pairs.mean_residual(k, self.roundoff())
+    }
+
+    /// A share that is shown beside it, such as the accuracy of neighbours where classes are known.
+    fn watch(&self, _functions: &mut Functions, _pairs: &Pairs) -> Result<Option<f64>> {
+        Ok(None)
     }
 
     /// Relative error of [`FunctionOperator::image`]: eigenvalues below it, times the largest, are numerically zero.

@@ -9,6 +9,9 @@ use ndarray::Array2;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
+/// Points whose functions are evaluated at a time.
+const STRIP: usize = 4096;
+
 /// What counts as one function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -23,7 +26,7 @@ pub enum Layout {
 pub type Envelope = dyn Fn(&[f32]) -> f32 + Send + Sync;
 
 /// The functions `ψ_j(x) = s_j w(x) f_j(x)`: networks `f`, an envelope `w` (one unless given), and, where asked for,
-/// factors `s_j` that make `mean ψ_j² = 1` on the batch of the last forward pass. Example: [the module](super).
+/// factors `s_j` that make `mean ψ_j² = 1` on the batch of the last forward pass. A batch's mean may be subtracted before. Example: [the module](super).
 pub struct Functions {
     network: Network,
     parameters: Parameters,
@@ -32,11 +35,15 @@ pub struct Functions {
     probe: Option<Workspace>,
     layout: Layout,
     normalise: bool,
+    /// Whether the mean over the batch is subtracted first.
+    centre: bool,
     envelope: Option<Arc<Envelope>>,
     /// `w(x)` `[B, 1]` on the batch at hand, where a device has it.
     ahead: Option<Tensor>,
     /// `s` `[k, 1]`
     factor: Tensor,
+    /// Means over the batch `[k, 1]`, where they are subtracted.
+    mean: Tensor,
     work: Tensor,
     /// The transpose of a gradient on its way back, where units are functions.
     turned: Tensor,
@@ -68,6 +75,19 @@ impl Functions {
         Functions::drawn(network, Layout::Units, false, device, rng)
     }
 
+    /// The outputs of one network of `architecture`, each one function; where `centre` is set, the mean over the batch is subtracted
+    /// before they are normalised.
+    pub fn units(
+        architecture: &Description,
+        inputs: usize,
+        [normalise, centre]: [bool; 2],
+        device: Device,
+        rng: &Rng,
+    ) -> Result<Functions> {
+        let network = Network::new(&architecture.clone().without_final_norm(), inputs, 1)?;
+        Ok(Functions { centre, ..Functions::drawn(network, Layout::Units, normalise, device, rng)? })
+    }
+
     /// From a network whose numbers are drawn, if there is memory for them.
     fn drawn(network: Network, layout: Layout, normalise: bool, device: Device, rng: &Rng) -> Result<Functions> {
         Budget::of_free_memory().require_network(&network, 2)?;
@@ -92,9 +112,11 @@ impl Functions {
             probe: None,
             layout,
             normalise,
+            centre: false,
             envelope: None,
             ahead: None,
             factor: empty()?,
+            mean: empty()?,
             work: empty()?,
             turned: empty()?,
         };
@@ -164,13 +186,16 @@ impl Functions {
         let y = self.network.forward(&self.parameters, x, Mode::Train, &mut self.passes)?;
         arrange(self.layout, y, psi)?;
         self.times_envelope(x, self.ahead.as_ref(), psi)?;
-        if self.normalise {
-            let shape = psi.shape().to_vec();
-            psi.reshape(&[shape[0], shape[1] * shape[2], 1])?;
-            compute::l2_norm(psi, &mut self.factor);
-            psi.reshape(&shape)?;
+        let shape = psi.shape().to_vec();
+        psi.reshape(&[shape[0], shape[1] * shape[2], 1])?;
+        if self.centre {
+            self.mean.reshape(&[shape[0], 1])?;
+            compute::centre(psi, &mut self.mean);
         }
-        Ok(())
+        if self.normalise {
+            compute::l2_norm(psi, &mut self.factor);
+        }
+        psi.reshape(&shape)
     }
 
     /// Back through the last [`Functions::forward`], of `psi` at `x`: `gradient ← (∂ψ/∂θ)ᵀ g` `[P]` for `g` `[k, B, c]`.
@@ -191,6 +216,9 @@ impl Functions {
         if self.normalise {
             self.work.reshape(&[shape[0], 1])?;
             compute::l2_norm_tangent(psi, &self.factor, flow, &mut self.work);
+        }
+        if self.centre {
+            compute::centre(flow, &mut self.mean);
         }
         flow.reshape(&shape)?;
         self.times_envelope(x, self.ahead.as_ref(), flow)?;
@@ -244,7 +272,6 @@ impl Functions {
 
     /// [`Functions::evaluate`] as columns `[B·c, k]` in double precision, a few thousand points at a time.
     pub fn columns(&mut self, x: &Tensor) -> Result<Array2<f64>> {
-        const STRIP: usize = 4096;
         let (points, d) = (x.shape()[0], x.shape()[1]);
         if points <= STRIP {
             return wide(&self.evaluate(x)?);
@@ -284,14 +311,32 @@ impl Functions {
         Ok(())
     }
 
-    /// Fixes norms inside the networks at what they are on `x` `[B, d]`, for [`Functions::evaluate`].
+    /// Fixes norms inside the networks at what they are on `x` `[B, d]`, for [`Functions::evaluate`]: the mean over strips of a few
+    /// thousand points.
     pub fn calibrate(&mut self, x: &Tensor) -> Result<()> {
         let is_norm = |layer: &LayerSpec| matches!(layer, LayerSpec::BatchNorm | LayerSpec::L2Norm);
         if !self.network.description().any(is_norm) {
             return Ok(());
         }
-        self.with_probe(|functions, probe, _| functions.network.calibrate(&mut functions.parameters, x, probe))
-            .map(drop)
+        let (points, d) = (x.shape()[0], x.shape()[1]);
+        if points <= STRIP {
+            let calibrated =
+                self.with_probe(|functions, probe, _| functions.network.calibrate(&mut functions.parameters, x, probe));
+            return calibrated.map(drop);
+        }
+        let host = x.to_host()?;
+        let calibrated = self.with_probe(|Functions { network, parameters, .. }, probe, _| {
+            let mut seen = 0;
+            for strip in host.chunks(STRIP * d) {
+                let few = Tensor::from_host(x.device(), &[strip.len() / d, d], strip)?;
+                network.forward(parameters, &few, Mode::Train, probe)?;
+                seen += few.shape()[0];
+                // The mean over the points so far moves by the strip's share of them.
+                network.track(parameters, probe, few.shape()[0] as f32 / seen as f32);
+            }
+            Ok(())
+        });
+        calibrated.map(drop)
     }
 
     /// `psi ← w psi` `[k, B, c]` with the envelope at `x` `[B, d]`: `w` `[B, 1]`, or by the host where that is not known.

@@ -1,6 +1,8 @@
 //! The objectives by name.
 
-use super::{Functions, Nested, NeuralEf, Objective, Omm, Ritz, Spin};
+use super::{
+    BarlowTwins, Eigenmap, Functions, Nested, NeuralEf, Objective, Omm, Ritz, SimClr, SpectralContrastive, Spin, VicReg,
+};
 use crate::Result;
 use crate::compute::Device;
 use crate::rng::Rng;
@@ -27,6 +29,12 @@ pub trait Recipe {
         true
     }
 
+    /// Whether, on pairs of views, the mean over the batch is subtracted from the functions. The constant function has the eigenvalue
+    /// zero there, and its image is zero: a function that came to it would stay.
+    fn centres(&self) -> bool {
+        true
+    }
+
     /// Whether its functions are the hidden units of one network, whose last layer is solved and not trained.
     fn solves_last_layer(&self) -> bool {
         false
@@ -38,38 +46,45 @@ pub trait Recipe {
     }
 }
 
-/// Declares [`Kind`]. An objective is one file, with its [`Recipe`], and its name here.
+/// Declares a choice of objectives. An objective is one file, with its [`Recipe`], and its name below.
 macro_rules! kinds {
-    ($($objective:ident),*) => {
-        /// Which objective trains the networks. Example: [the module](super).
+    ($(#[$about:meta])* $Kind:ident: $($objective:ident),*) => {
+        $(#[$about])*
         #[derive(Clone, Copy, Debug, PartialEq)]
         #[allow(missing_docs, reason = "the variants have the names of the objectives")]
-        pub enum Kind {
+        pub enum $Kind {
             $($objective($objective)),*
         }
 
-        impl Kind {
+        impl $Kind {
             /// Every objective with its usual constants.
-            pub fn all() -> Vec<Kind> {
+            pub fn all() -> Vec<$Kind> {
                 vec![$($objective::default().into()),*]
             }
         }
 
-        impl Deref for Kind {
+        impl Deref for $Kind {
             type Target = dyn Recipe;
 
             fn deref(&self) -> &Self::Target {
                 match self {
-                    $(Kind::$objective(recipe) => recipe),*
+                    $($Kind::$objective(recipe) => recipe),*
                 }
             }
         }
 
-        $(impl From<$objective> for Kind {
-            fn from(recipe: $objective) -> Kind {
-                Kind::$objective(recipe)
+        $(impl From<$objective> for $Kind {
+            fn from(recipe: $objective) -> $Kind {
+                $Kind::$objective(recipe)
             }
         })*
     };
 }
-kinds!(NeuralEf, Spin, Nested, Omm, Ritz);
+kinds!(
+    /// Which objective trains the networks. Example: [the module](super).
+    Kind: NeuralEf, Spin, Nested, Omm, Ritz
+);
+kinds!(
+    /// Which objective trains one network on pairs of views. Example: [`ViewPairs`](super::ViewPairs).
+    PairObjective: Eigenmap, NeuralEf, Nested, SpectralContrastive, BarlowTwins, VicReg, SimClr
+);

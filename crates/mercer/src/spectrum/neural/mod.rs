@@ -5,9 +5,10 @@
 //! | [`FunctionOperator`], [`Batches`] | what training needs of an operator |
 //! | [`OnData`] | operators on data: kernels, stored matrices, sampled functions with one output or more |
 //! | [`Schroedinger`], [`GraphLaplacian`] | operators on functions that are no matrices on data |
+//! | [`ViewPairs`] | the kernel of pairs of views, of which only pairs can be drawn |
 //! | [`Functions`] | networks as functions `ψ(x)` |
-//! | [`Objective`] | from ψ and Kψ to a gradient; one file each: [`NeuralEf`], [`Spin`], [`Nested`], [`Omm`], [`Ritz`] |
-//! | [`Kind`] | which objective, and the functions that it wants |
+//! | [`Objective`] | from ψ and Kψ to a gradient; one file each: [`NeuralEf`], [`Spin`], [`Nested`], [`Omm`], [`Ritz`]; on pairs of views [`Eigenmap`], [`SpectralContrastive`], [`BarlowTwins`], [`VicReg`], [`SimClr`] |
+//! | [`Kind`], [`PairObjective`] | which objective, and the functions that it wants |
 //! | [`Stepper`] | training steps, the same on the CPU and on a GPU, where they are recorded |
 //! | [`train`] | training: steps, validation, checkpoints, recovery |
 //! | `untrained.rs` | whether training helped on held-out points |
@@ -35,6 +36,9 @@
 //! # Ok::<(), mercer::Error>(())
 //! ```
 
+mod augmentation;
+mod barlow_twins;
+mod eigenmap;
 mod features;
 mod finish;
 mod function_operator;
@@ -48,34 +52,50 @@ mod neuralef;
 mod objective;
 mod omm;
 mod on_data;
+mod probe;
 mod ritz;
 mod rows;
 mod schroedinger;
 mod settings;
+mod simclr;
+mod spectral_contrastive;
 mod spin;
 mod standardizer;
 mod step;
 mod training;
 mod untrained;
+mod vicreg;
+mod view_pairs;
 
 pub use crate::training::Stop;
+pub use augmentation::Augmentation;
+pub use barlow_twins::BarlowTwins;
+pub use eigenmap::Eigenmap;
 pub(crate) use features::NetworkFeatures;
+pub(crate) use finish::within_span;
 pub use finish::{Pairs, rayleigh_ritz};
 pub use function_operator::{FunctionOperator, Sample};
 pub use functions::Functions;
 pub use graph_laplacian::GraphLaplacian;
-pub use kind::Kind;
+pub use kind::{Kind, PairObjective};
 pub use method::Neural;
 pub use nested::{Nested, Nesting};
 pub use neuralef::NeuralEf;
 pub use omm::Omm;
 pub use on_data::OnData;
+pub use probe::neighbour_accuracy;
 pub use ritz::Ritz;
 pub use schroedinger::{Exponentials, Gaussian, Guide, Schroedinger};
 pub use settings::{Settings, Training};
+pub use simclr::SimClr;
+pub use spectral_contrastive::SpectralContrastive;
 pub use spin::Spin;
+pub(crate) use training::pairs_of;
 pub use training::{Trained, train};
 pub(crate) use untrained::unless_worse;
+pub use vicreg::VicReg;
+pub use view_pairs::ViewPairs;
+pub(crate) use view_pairs::partners;
 #[doc(hidden)] // Parts of the training loop.
 pub use {
     function_operator::{Batches, Points, sample_rows},

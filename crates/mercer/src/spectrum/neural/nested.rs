@@ -1,7 +1,7 @@
 //! Nested low-rank approximation (NeuralSVD): the best rank-1, rank-2, … approximations of K, all at once.
 
-use super::objective::{Objective, Step};
-use super::{Functions, Recipe};
+use super::objective::{Objective, Own, Step};
+use super::{Functions, Layout, Recipe};
 use crate::Result;
 use crate::compute::{Small, Store, Tensor, small};
 use ndarray::Array2;
@@ -13,6 +13,8 @@ pub enum Nesting {
     Sequential,
     /// All follow the gradient of the mean of the k problems: for a shared trunk.
     Joint,
+    /// All follow the gradient of the rank-k problem: the span, in no order. This is the spectral contrastive loss.
+    Flat,
 }
 
 /// Minimises `‖K − Σ_l f_l f_lᵀ‖²`, up to a constant `−2 Σ_l ⟨f_l,Kf_l⟩ + Σ_lm Λ_lm²` with `Λ = ⟨f,fᵀ⟩`, for every rank
@@ -30,7 +32,7 @@ pub enum Nesting {
 /// Example: [`Neural`](super::Neural) takes it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Nested {
-    /// Sequential or joint; without it joint where networks share a trunk and sequential where they do not.
+    /// Sequential or joint; without it joint where functions share a trunk or a network and sequential where they do not.
     pub nesting: Option<Nesting>,
 }
 
@@ -63,7 +65,8 @@ impl Recipe for Nested {
 
     fn objective(&self, functions: &Functions, _: usize) -> Result<Box<dyn Objective>> {
         let (device, k) = (functions.device(), functions.count());
-        let usual = if functions.network().shares_trunk() { Nesting::Joint } else { Nesting::Sequential };
+        let shared = functions.network().shares_trunk() || functions.layout() == Layout::Units;
+        let usual = if shared { Nesting::Joint } else { Nesting::Sequential };
         let nesting = self.nesting.unwrap_or(usual);
         let m = |l: usize| (k - l) as f64 / k as f64;
         let (diagonal, mask) = match nesting {
@@ -74,6 +77,7 @@ impl Recipe for Nested {
                 Array2::from_shape_fn((k, k), |(l, o)| if l == o { m(l) } else { 0.0 }),
                 Array2::from_shape_fn((k, k), |(l, o)| m(l.max(o))),
             ),
+            Nesting::Flat => (Array2::eye(k), Array2::ones((k, k))),
         };
         let square = || Small::zeros(device, [k, k]);
         Ok(Box::new(Run {
@@ -90,7 +94,14 @@ impl Recipe for Nested {
 
 impl Objective for Run {
     fn describe(&self) -> String {
-        format!("nested ({:?})", self.nesting)
+        match self.nesting {
+            Nesting::Flat => "spectral-contrastive".into(),
+            nesting => format!("nested ({nesting:?})"),
+        }
+    }
+
+    fn own(&self) -> Own {
+        if self.nesting == Nesting::Flat { Own::Span } else { Own::Networks }
     }
 
     fn step(&mut self, step: &mut Step<'_>) -> Result<()> {

@@ -121,6 +121,9 @@ pub struct Training {
     /// `[step, residual]`: the mean residual `min(1, ‖Kψ−μψ‖/μ)` of the k pairs on a fixed sample of the points; without a
     /// finish, a function's overlap with those before it counts as well.
     pub validation: Vec<[f64; 2]>,
+    /// `[step, share]`: accuracies of neighbours at the validations, where classes are known; see [`super::ViewPairs`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub accuracy: Vec<[f64; 2]>,
     /// What the user should know, in words.
     pub notes: Vec<String>,
 }

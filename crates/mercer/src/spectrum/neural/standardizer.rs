@@ -38,6 +38,27 @@ impl Standardizer {
         Standardizer { centre, scale: if scale > 0.0 && scale.is_finite() { scale } else { 1.0 } }
     }
 
+    /// The same of images of channels, height and width, whose pixels have the mean of their channel subtracted.
+    pub(super) fn of_channels(x: Rows<'_>, [channels, height, width]: [usize; 3]) -> Standardizer {
+        let (own, plane) = (Standardizer::of(x), height * width);
+        let mean = |c: usize| own.centre[c * plane..(c + 1) * plane].iter().sum::<f64>() / plane as f64;
+        let means: Vec<f64> = (0..channels).map(mean).collect();
+        // The variance about the mean of the channel: that about the mean of the pixel, and that of these means.
+        let between = own.centre.iter().enumerate().map(|(i, c)| (c - means[i / plane]).powi(2)).sum::<f64>();
+        let scale = (own.scale.powi(2) + between / own.centre.len().max(1) as f64).sqrt();
+        Standardizer { centre: (0..own.centre.len()).map(|i| means[i / plane]).collect(), scale }
+    }
+
+    /// What is subtracted, `[d]`.
+    pub(super) fn centre(&self) -> &[f64] {
+        &self.centre
+    }
+
+    /// What divides.
+    pub(super) fn scale(&self) -> f64 {
+        self.scale
+    }
+
     /// Refuses a scale that cannot divide.
     pub(super) fn checked(self) -> Result<Standardizer> {
         let scale = self.scale;

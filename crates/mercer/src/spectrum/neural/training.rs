@@ -78,7 +78,7 @@ fn name_of(objective: &dyn Objective) -> String {
 }
 
 /// The pairs that the functions stand for: the best in their span, or they themselves where no Rayleigh–Ritz follows.
-pub(super) fn pairs_of(
+pub(crate) fn pairs_of(
     operator: &dyn FunctionOperator,
     functions: &mut Functions,
     sample: &Sample,
@@ -104,6 +104,7 @@ struct Eigenfunctions<'a> {
     patience: Patience,
     loss: Vec<[f64; 2]>,
     validations: Vec<[f64; 2]>,
+    accuracy: Vec<[f64; 2]>,
     last_loss: f64,
 }
 
@@ -151,6 +152,7 @@ impl<'a> Eigenfunctions<'a> {
             patience: Patience { validated: None, anchor: f64::MAX, since: 0 },
             loss: vec![],
             validations: vec![],
+            accuracy: vec![],
             last_loss: f64::NAN,
         })
     }
@@ -211,6 +213,7 @@ impl<'a> Eigenfunctions<'a> {
             finished: false,
             loss: self.loss,
             validation: self.validations,
+            accuracy: self.accuracy,
             notes: run.notes,
         };
         Ok(Trained { functions: self.stepper.functions, record })
@@ -277,8 +280,9 @@ impl Task for Eigenfunctions<'_> {
         let (step, Stepper { functions, objective, .. }) = (self.done(), &mut self.stepper);
         let own = (!self.settings.finish).then(|| objective.own());
         let pairs = pairs_of(self.operator, functions, &self.validation, self.k, own)?;
-        let residual = pairs.mean_residual(self.k, self.operator.roundoff());
+        let residual = self.operator.shortfall(&pairs, self.k);
         self.validations.push([step as f64, residual]);
+        self.accuracy.extend(self.operator.watch(functions, &pairs)?.map(|share| [step as f64, share]));
         if self.best.as_ref().is_none_or(|best| residual < best.residual) {
             let trained = functions.parameters().trained.to_host()?;
             self.best = Some(Best { step, residual, trained });
@@ -303,6 +307,9 @@ impl Task for Eigenfunctions<'_> {
         if let Some([_, residual]) = self.validations.last() {
             note.push_str(&format!(", residual {residual:.1e}"));
         }
+        if let Some([_, share]) = self.accuracy.last() {
+            note.push_str(&format!(", accuracy of neighbours {:.1} %", 100.0 * share));
+        }
         Ok(note)
     }
 
@@ -325,6 +332,7 @@ impl Task for Eigenfunctions<'_> {
         bundle.set("patience", self.patience);
         bundle.set("loss", &self.loss);
         bundle.set("validations", &self.validations);
+        bundle.set("accuracy", &self.accuracy);
         Ok(())
     }
 
@@ -347,6 +355,7 @@ impl Task for Eigenfunctions<'_> {
         self.patience = bundle.value("patience")?;
         self.loss = bundle.value("loss")?;
         self.validations = bundle.value("validations")?;
+        self.accuracy = bundle.value("accuracy")?;
         Ok(())
     }
 

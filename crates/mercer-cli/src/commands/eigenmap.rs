@@ -1,0 +1,216 @@
+//! `mercer eigenmap`: a code in the order of importance, from unlabelled rows and a way to disturb them, or from embeddings.
+
+use super::embeddings::Embeddings;
+use crate::certificate;
+use crate::context::Context;
+use crate::input::{Reader, has_test_part, scaling};
+use crate::keeping::Keeping;
+use crate::methods::{choice, positive};
+use crate::output::Output;
+use crate::text;
+use crate::training;
+use clap::Args;
+use clap::builder::PossibleValuesParser;
+use mercer::apply::{FittedCode, PairCertificate, Saved, ViewEigenmap, ViewRows};
+use mercer::compute::Rule;
+use mercer::data::{Dataset, Scaling, Target};
+use mercer::net::ScheduleKind;
+use mercer::spectrum::neural::{Augmentation, Eigenmap as EigenmapObjective, PairObjective, Settings};
+use mercer::{FitContext, Result, fail_if};
+use serde_json::json;
+use std::path::PathBuf;
+
+/// Learn a code without labels: eigenfunctions of the kernel of augmented views, whose first m values are the code of length m
+#[derive(Args)]
+#[command(after_help = "Examples:\n  mercer eigenmap digits --net \"dense(128) relu\" --k 16 --out m.mercer\n  \
+                        mercer eigenmap --embeddings e.npy --pairs e2.npy --k 32 --out m.mercer")]
+pub struct Eigenmap {
+    /// Rows without labels: a file or a named set (see `mercer datasets`); classes, where there are some, are only used to watch
+    #[arg(required_unless_present = "embeddings", conflicts_with = "embeddings")]
+    data: Option<String>,
+
+    /// Network before the projector: mlp, lenet, resnet18, resnet20, …, or layers such as "conv(32, 3) bn relu gap"
+    #[arg(long, value_name = "NET", required_unless_present = "embeddings", conflicts_with = "embeddings")]
+    net: Option<String>,
+
+    /// Number of coordinates
+    #[arg(long, short, value_name = "N", default_value_t = 64)]
+    k: usize,
+
+    /// How views are made: crops, flip, colour, grey, blur, solarise of images; noise, mask, columns of rows; with + between them
+    /// [default: crops+flip+colour+grey of colour images, crops(0.4)+noise of grey ones, noise+mask of rows]
+    #[arg(long, value_name = "PARTS", conflicts_with = "pairs")]
+    augment: Option<Augmentation>,
+
+    /// The other views of the same things, where pairs are known: row i of this file belongs to row i of the data
+    #[arg(long, value_name = "FILE")]
+    pairs: Option<String>,
+
+    /// What trains the network
+    #[arg(long, value_name = "NAME", default_value = "eigenmap", value_parser = PossibleValuesParser::new(PairObjective::all().iter().map(|o| o.name()).chain(["eigenmap-unordered"])))]
+    objective: String,
+
+    /// Take the functions of the objective in its own order, without a final Rayleigh–Ritz on the pairs
+    #[arg(long)]
+    no_ritz: bool,
+
+    /// Units of the hidden layer of the projector; 0 for no projector [default: as many as coordinates]
+    #[arg(long, value_name = "N")]
+    projector: Option<usize>,
+
+    /// Times that every row is seen, as two views each
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    epochs: u64,
+
+    /// Pairs of a batch
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(2..))]
+    batch: u32,
+
+    /// Largest learning rate
+    #[arg(long, alias = "lr", value_name = "RATE", default_value_t = 1e-3, value_parser = positive, allow_negative_numbers = true)]
+    rate: f64,
+
+    /// How the learning rate changes over the steps; warmup rises over the first twentieth of them
+    #[arg(long, default_value = "warmup", value_parser = choice(&ScheduleKind::NAMED))]
+    schedule: ScheduleKind,
+
+    /// Optimizer
+    #[arg(long, alias = "optimizer", default_value = "adam", value_parser = choice(&Rule::NAMED))]
+    optimiser: Rule,
+
+    /// Rows for the certificate and the accuracy of neighbours [default: the test part of the set, else a tenth, held out]
+    #[arg(long, value_name = "DATA", conflicts_with = "pairs")]
+    test: Option<String>,
+
+    #[command(flatten)]
+    embeddings: Embeddings,
+
+    /// Scaling of the columns [default: standard for tables, none for images and generated sets]
+    #[arg(long, value_parser = scaling())]
+    scale: Option<Scaling>,
+
+    #[command(flatten)]
+    keeping: Keeping,
+
+    /// Model file to write, for `mercer transform`
+    #[arg(long, short, visible_alias = "model", value_name = "FILE")]
+    out: Option<PathBuf>,
+
+    #[command(flatten)]
+    reader: Reader,
+}
+
+impl Eigenmap {
+    pub fn run(self, context: &Context) -> Result<()> {
+        let out = self.out.as_deref().map(Output::new).transpose()?;
+        self.keeping.check()?;
+        let Some(data) = &self.data else {
+            return self.embeddings.run(self.k, self.pairs.as_deref(), &self.reader, out, context);
+        };
+        let (rows, schema) = self.reader.features(data, self.scale, context)?;
+        let test = match &self.test {
+            Some(test) => Some(self.reader.open_like(test, &schema, context)?),
+            None if has_test_part(data) => {
+                Some(self.reader.open_like(&format!("{data}(part=test)"), &schema, context)?)
+            }
+            None => None,
+        };
+        let test = test.filter(|_| self.pairs.is_none()).map(|test| view_rows(&test, None)).transpose()?;
+        let partners = self.pairs.as_ref().map(|file| self.reader.open_like(file, &schema, context)).transpose()?;
+        let rows = view_rows(&rows, partners.as_ref())?;
+        let eigenmap = self.estimator();
+        let code = context.fitting(|fit| eigenmap.fit(&rows, test.as_ref(), &FitContext { data, ..*fit }))?;
+        code.notes.iter().for_each(|note| context.warn(note));
+        if let Some(out) = &out {
+            code.save_with(Some(&schema), out.path())?;
+            context.wrote(out);
+        }
+        let object = json!({
+            "data": data, "origin": code.origin, "eigenvalues": code.eigenvalues, "certificate": code.certificate,
+            "training": code.training, "out": out,
+        });
+        context.costly_result(&object, || said(&code))
+    }
+
+    fn estimator(&self) -> ViewEigenmap {
+        let named = PairObjective::all().into_iter().find(|objective| objective.name() == self.objective);
+        let unordered = EigenmapObjective { ordered: false, ..EigenmapObjective::default() };
+        let usual = Settings::default();
+        ViewEigenmap {
+            projector: self.projector,
+            augmentation: self.augment.clone(),
+            objective: named.unwrap_or(unordered.into()),
+            ritz: !self.no_ritz,
+            epochs: self.epochs,
+            settings: Settings {
+                batch: self.batch as usize,
+                rule: self.optimiser,
+                learning_rate: self.rate,
+                schedule: self.schedule,
+                checkpoint: self.keeping.checkpoint.clone(),
+                checkpoint_seconds: self.keeping.checkpoint_every.unwrap_or(usual.checkpoint_seconds),
+                resume: self.keeping.resume,
+                overwrite: self.keeping.overwrite,
+                ..usual
+            },
+            ..ViewEigenmap::new(self.net.clone().unwrap_or_default(), self.k)
+        }
+    }
+}
+
+/// Rows for an eigenmap, with their classes where they have some.
+fn view_rows(data: &Dataset, partners: Option<&Dataset>) -> Result<ViewRows> {
+    if let Some(partners) = partners {
+        fail_if!(
+            partners.n() != data.n(),
+            "--pairs has {} rows and the data have {}; row i of one belongs to row i of the other",
+            partners.n(),
+            data.n()
+        );
+    }
+    let labels = match &data.y {
+        Some(Target::Classes { labels, .. }) => Some(labels.clone()),
+        _ => None,
+    };
+    let partners = partners.map(|partners| partners.x.to_f64().into_owned());
+    Ok(ViewRows { x: data.x.to_f64().into_owned(), image: data.shape, labels, partners })
+}
+
+/// Coordinates that are shown.
+const SHOWN: usize = 16;
+
+fn said(code: &FittedCode) -> String {
+    let origin = certificate::origin(&code.origin, &format!("of {}", code.origin.data), "");
+    let mut said =
+        format!("{origin}\nKernel: {}\n\n{}", code.origin.kernel, table(&code.eigenvalues, &code.certificate));
+    if let Some(training) = &code.training {
+        training::sentences(training).iter().for_each(|sentence| said += &format!("{sentence}\n"));
+        if let Some([_, share]) = training.accuracy.last() {
+            said += &format!("Accuracy of 20 nearest neighbours on held-out rows: {}.\n", text::percent(*share));
+        }
+    }
+    said
+}
+
+/// Eigenvalues with their certificate, and what holds for all.
+pub fn table(eigenvalues: &[f64], certificate: &PairCertificate) -> String {
+    let row = |j: usize| {
+        let [low, high] = certificate.intervals[j];
+        let numbers = [eigenvalues[j], certificate.quotients[j], low, high, certificate.residuals[j]];
+        std::iter::once((j + 1).to_string()).chain(numbers.map(|v| text::number(v, 4))).collect::<Vec<String>>()
+    };
+    let shown = eigenvalues.len().min(SHOWN);
+    let rows: Vec<Vec<String>> = (0..shown).map(row).collect();
+    let more = match eigenvalues.len() - shown {
+        0 => String::new(),
+        more => format!("and {more} more\n"),
+    };
+    let on = if certificate.held_out { "held-out" } else { "fitted (there are too few to hold some out)" };
+    format!(
+        "{}{more}\nMeasured on {} {on} pairs: the residual is what the functions see of Kψ − μψ, over μ; orthonormal to {}; trace of κ − 1 captured: {}.\n",
+        text::table(&["j", "eigenvalue", "held out", "from", "to", "residual"], &rows),
+        text::grouped(certificate.pairs),
+        text::number(certificate.orthonormality, 2),
+        text::number(certificate.captured, 4),
+    )
+}
