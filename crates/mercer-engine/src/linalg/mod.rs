@@ -6,8 +6,8 @@ mod panel;
 
 pub use panel::Panel;
 
-use crate::compute::{Device, ledger};
 use crate::compute::cuda::{Gpu, Number};
+use crate::compute::{Device, ledger};
 use crate::{Error, Result};
 use device::DeviceFactor;
 use faer::linalg::matmul::matmul as faer_matmul;

@@ -1,8 +1,8 @@
 use super::{eigh, matmul, matmul_into};
 use crate::Result;
-use crate::compute::{Device, ledger};
 use crate::compute::Storage::{self, Cuda, Host};
 use crate::compute::cuda::{Buffer, gpu, panel as cuda};
+use crate::compute::{Device, ledger};
 use faer::{Accum, Par};
 use ndarray::{Array1, Array2, ArrayView2, Axis, Zip, aview1, concatenate, s};
 use std::ops::Range;

@@ -4,7 +4,8 @@ use super::memory::zeros;
 use super::points::{Plan, Prepared};
 use super::tile::{Workspace, make_symmetric, ranges};
 use super::{
-    DenseOperator, Extension, KernelFeatures, Operator, Points, Precision, Real, gram_cross, gram_reported, in_precision,
+    DenseOperator, Extension, KernelFeatures, Operator, Points, Precision, Real, gram_cross, gram_reported,
+    in_precision,
 };
 use crate::compute::Device;
 use crate::compute::cuda::{self, Gpu};

@@ -1,9 +1,9 @@
 //! Products with the kernel matrix on a GPU: uploads points and launches the kernels of a [`Program`].
 
 use super::super::{Precision, Real};
-use super::{ADVICE, Arithmetic, STAGING};
 use super::launch::{Card, Launch, NO_DIAGONAL, Tiling, columns_per_pass, padded};
 use super::program::{Kind, Program};
+use super::{ADVICE, Arithmetic, STAGING};
 use crate::Result;
 use crate::compute::cuda::{Arg, Buffer, Gpu, Source};
 use crate::compute::{Math, Tensor};
@@ -254,4 +254,3 @@ impl BatchGram {
         self.kernel.gram(Kind::MirroredGram, [&self.points; 2], Some(0), out.address(), self.batch);
     }
 }
-

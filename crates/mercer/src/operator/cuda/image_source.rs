@@ -10,6 +10,8 @@ use crate::simd::source::{PRELUDE, Source, Style, Variable, record};
 
 const IMAGES: &str = include_str!("images.cu");
 const COMBINE: &str = include_str!("combine.cu");
+/// Bytes of shared memory for the sums of a warp.
+const SUMS: usize = 16;
 /// Most warps of a block.
 const WARPS: usize = 16;
 
@@ -36,7 +38,7 @@ impl PairSource {
         let fit = (card.shared / 16 * 9 / each).clamp(1, WARPS);
         let units = layers.offsets[0] * layers.offsets[1];
         let (warps, alone) = if units < WARPS { (fit.min(8), true) } else { (fit, false) };
-        let shared = warps * each;
+        let shared = warps * (each + SUMS);
         if shared > card.shared {
             return None;
         }
@@ -102,8 +104,14 @@ pub(super) fn sources() -> Vec<(String, String)> {
         ("small", "ntk('conv(3) relu conv(3) relu gap dense', shape=6x5x2, w_var=1.5, b_var=0.1)"),
         ("square", "ntk('conv(3) relu conv(3) relu gap dense', shape=8x8x1, w_var=1.5, b_var=0)"),
         ("strided", "ntk('conv(3, stride=2) relu conv(2, pad=1) relu gap dense', shape=7x6x1, w_var=1.5, b_var=0.2)"),
-        ("halved", "ntk('conv(3, stride=2) relu conv(3) relu gap dense relu dense', shape=8x8x1, w_var=1.5, b_var=0.2)"),
-        ("residual", "ntk('conv(3) res(relu conv(3, stride=2); conv(1, stride=2)) relu gap res(dense) dense', shape=8x8x2, w_var=1.5, b_var=0)"),
+        (
+            "halved",
+            "ntk('conv(3, stride=2) relu conv(3) relu gap dense relu dense', shape=8x8x1, w_var=1.5, b_var=0.2)",
+        ),
+        (
+            "residual",
+            "ntk('conv(3) res(relu conv(3, stride=2); conv(1, stride=2)) relu gap res(dense) dense', shape=8x8x2, w_var=1.5, b_var=0)",
+        ),
         ("other", "ntk('conv(3) gelu conv(5) erf conv(3, pad=valid) sin gap dense', shape=12x12x1)"),
     ];
     let mut texts = vec![];

@@ -19,6 +19,8 @@
 // #define WARPS               warps of a block
 // #define ALONE               whether each warp has a pair of its own; else all warps of a block share one
 // #define SCALE               what the sum over positions is multiplied by
+//
+// Dynamic shared memory: the patches, and two doubles for each warp.
 
 struct Value {
     real k;
@@ -144,7 +146,7 @@ enum { ALL, UPPER, MIRRORED, PAIRED };
 extern "C" __global__ void __launch_bounds__(32 * WARPS)
     image_pairs(const real *__restrict__ a, const real *__restrict__ b, int first, int m, int which, real *__restrict__ out) {
     extern __shared__ __align__(16) Value shared[];
-    __shared__ double totals[WARPS][2];
+    double *const totals = (double *)(shared + WARPS * PATCH * 32);
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, column = lane % EACH;
     const int j = ALONE ? blockIdx.x * WARPS + warp : blockIdx.x, i = which == PAIRED ? j : first + (int)blockIdx.y;
     // The same for all threads that meet at a barrier.
@@ -169,10 +171,10 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
         t += __shfl_xor_sync(0xffffffffu, t, step);
     }
     if (!ALONE) {
-        if (lane == 0) totals[warp][0] = k, totals[warp][1] = t;
+        if (lane == 0) totals[2 * warp] = k, totals[2 * warp + 1] = t;
         __syncthreads();
         k = t = 0;
-        for (int w = 0; w < WARPS; ++w) k += totals[w][0], t += totals[w][1];
+        for (int w = 0; w < WARPS; ++w) k += totals[2 * w], t += totals[2 * w + 1];
     }
     if (lane > 0 || (!ALONE && warp > 0)) return;
     Value v;

@@ -293,12 +293,7 @@ impl ImageMatrix {
 }
 
 /// `κ(X, Z) A` `[n, k]`, one strip of the rows of X at a time.
-pub(super) fn cross_apply(
-    kernel: &ImageKernel,
-    x: Rows<'_>,
-    z: Rows<'_>,
-    a: ArrayView2<f64>,
-) -> Result<Array2<f64>> {
+pub(super) fn cross_apply(kernel: &ImageKernel, x: Rows<'_>, z: Rows<'_>, a: ArrayView2<f64>) -> Result<Array2<f64>> {
     let columns = a.ncols();
     let a = Panel::from_host(Device::Cuda(kernel.gpu.ordinal), a.to_owned())?;
     let from = a.buffer().expect("the panel is on this GPU").pointer();

@@ -1,9 +1,9 @@
 //! Kernel matrices as operators on a GPU, and products with new points.
 
 use super::super::{Precision, Real};
+use super::ADVICE;
 use super::device::{CudaKernel, DevicePoints, contiguous};
 use super::images::{self, ImageKernel, ImageMatrix};
-use super::ADVICE;
 use crate::compute::Device;
 use crate::compute::cuda::{self, Gpu};
 use crate::data::Rows;
@@ -83,10 +83,10 @@ impl CudaOperator {
     /// Queues `Y ← K V`, both f64 `[n, columns]` at the addresses `v` and `y`.
     fn product(&self, v: u64, columns: usize, y: u64) -> Result<()> {
         match &self.form {
-            Form::Fused(kernel, Placement::Resident(points)) => {
-                kernel.product([points; 2], Some(0), v, columns, y)
+            Form::Fused(kernel, Placement::Resident(points)) => kernel.product([points; 2], Some(0), v, columns, y),
+            Form::Fused(kernel, Placement::Streamed { raw, chunk }) => {
+                self.streamed(kernel, raw, *chunk, v, columns, y)
             }
-            Form::Fused(kernel, Placement::Streamed { raw, chunk }) => self.streamed(kernel, raw, *chunk, v, columns, y),
             Form::Images(kernel, matrix) => matrix.product(kernel, v, columns, y),
         }
     }

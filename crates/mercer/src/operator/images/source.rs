@@ -62,7 +62,13 @@ impl Images {
         ];
         let operations = writer.operations();
         let functions = writer.activations.iter().map(|(_, text, _)| text.as_str()).collect::<String>() + &writer.text;
-        Some(Layers { defines, functions, patch, offsets: [wanted_y.len(), offsets_x.div_ceil(WARP / each)], operations })
+        Some(Layers {
+            defines,
+            functions,
+            patch,
+            offsets: [wanted_y.len(), offsets_x.div_ceil(WARP / each)],
+            operations,
+        })
     }
 
     /// Numbers in the record of an image.
