@@ -130,6 +130,19 @@ static double __shfl_xor_sync(unsigned, double value, int step) {
     return result;
 }
 
+// The value of lane `from` among `width` lanes side by side; numbers wrap around.
+template <class T> static T __shfl_sync(unsigned, T value, int from, int width = 32) {
+    struct In {
+        T value;
+        int from;
+    } in = {value, (int)threadIdx.x % 32 / width * width + (from & (width - 1))};
+    T result;
+    collective(&in, sizeof in, &result, sizeof result, [](Warp &warp) {
+        for (int l = 0; l < 32; ++l) memcpy(warp.out[l], &((const In *)warp.in[((const In *)warp.in[l])->from])->value, sizeof(T));
+    });
+    return result;
+}
+
 static void __syncwarp() {
     char nothing = 0;
     collective(&nothing, 1, &nothing, 1, [](Warp &) {});

@@ -7,6 +7,7 @@ JOBS = {
     "rbf_tf32": ("RBF Kv, n=65 536, d=64, 16 columns, TF32", ["rbf_tf32", "rbf_tf32_compiled"], 3, "tf32"),
     "ntk_tf32": ("NTK Kv, 3 ReLU layers, same sizes, TF32", ["ntk_tf32", "ntk_tf32_compiled"], 3, "tf32"),
     "rbf_f64": ("RBF Kv, n=65 536, d=64, 16 columns, f64", ["rbf_f64_keops"], None, None),
+    "images_f32": ("NTK of 3 convolutions with global average pooling, 1000 images of 32×32×3, f32", [], None, None),
     "million_tf32": ("RBF Kv, n=1 000 000, d=64, 16 columns, TF32", [], None, None),
     "million_f32": ("RBF Kv, n=1 000 000, d=64, 16 columns, f32", ["million_f32_keops"], None, None),
     "top10_f32": ("top 10 eigenpairs of RBF, n=65 536, d=64, f32, tolerance 1e-6, certified", [], None, None),

@@ -4,8 +4,8 @@ use crate::{Failure, neural};
 use mercer::FitContext;
 use mercer::compute::{Device, Math};
 use mercer::kernel::Kernel;
-use mercer::operator::Precision;
 use mercer::operator::cuda::time_product;
+use mercer::operator::{Precision, gram};
 use mercer::rng::Rng;
 use mercer::spectrum::neural::{Kind, Neural, Ritz, Stepper};
 use mercer::spectrum::{Krylov, Problem, Spectrum};
@@ -35,6 +35,7 @@ pub fn run(job: &str, repeats: usize) -> Result<Value, Failure> {
         "ntk" => product("ntk(depth=3, act=relu, w_var=2, b_var=0)", N, precision, device, repeats),
         "top10" => top_pairs(precision, device),
         "million" => product(RBF, MILLION, precision, device, 2),
+        "images" => images(precision, device, repeats),
         "certificate" => certificate(math, device),
         other => match other.split_once('_') {
             Some(("neuralef", size)) => training_step(neural::NEURALEF, size, math, device),
@@ -62,6 +63,28 @@ fn product(kernel: &str, n: usize, precision: Precision, device: Device, repeats
         result["error"] = json!(norm(&(&timing.y - &exact)) / norm(&exact));
     }
     Ok(result)
+}
+
+/// The exact kernel of three convolutions and global average pooling between 1000 images of 32×32×3: pairs a second of the whole
+/// matrix, with the upload of the images and, for f32, the diagonal in f64.
+fn images(precision: Precision, device: Device, repeats: usize) -> Result<Value, Failure> {
+    const IMAGES: usize = 1000;
+    let kernel = Kernel::parse("ntk('conv(3) relu conv(3) relu conv(3) relu gap dense', w_var=2, shape=32x32x3)")?;
+    let mut rng = Rng::new(0);
+    let x = Array2::from_shape_simple_fn((IMAGES, 3072), || rng.uniform());
+    let run = || -> Result<f64, Failure> {
+        let start = Instant::now();
+        match precision {
+            Precision::F64 => drop(gram::<f64>(&kernel, x.view(), device)?),
+            _ => drop(gram::<f32>(&kernel, x.view(), device)?),
+        }
+        Ok(1e3 * start.elapsed().as_secs_f64())
+    };
+    run()?;
+    let ms = (0..repeats).map(|_| run()).collect::<Result<Vec<f64>, Failure>>()?;
+    let pairs = (IMAGES * (IMAGES + 1) / 2) as f64;
+    let rates: Vec<f64> = ms.iter().map(|ms| 1e3 * pairs / ms).collect();
+    Ok(json!({ "ms": ms, "pairs_per_second": rates }))
 }
 
 /// The top ten pairs with their certificate on held-out points, everything included.

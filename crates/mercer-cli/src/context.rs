@@ -5,7 +5,7 @@ use crate::output::Output;
 use crate::progress::Shown;
 use crate::signals::INTERRUPT;
 use crate::text;
-use mercer::compute::Device;
+use mercer::compute::{Device, ledger};
 use mercer::error::human_bytes;
 use mercer::operator::Budget;
 use mercer::{Error, FitContext, Progress, Result, fail_if};
@@ -44,6 +44,17 @@ struct WithCost<'a, T> {
     /// The most memory that the program held at a time, in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     peak_memory: Option<u64>,
+    /// Where a GPU was asked for: what ran there, and what ran on the CPU.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    work: Vec<Work>,
+}
+
+/// Work that ran on a device, `times` times.
+#[derive(Serialize)]
+struct Work {
+    work: &'static str,
+    device: String,
+    times: u64,
 }
 
 impl Context {
@@ -76,11 +87,25 @@ impl Context {
     /// The result of a command that takes long: as [`Self::result`], with its whole time and the most memory that it held.
     pub fn costly_result(&self, object: &impl Serialize, text: impl FnOnce() -> String) -> Result<()> {
         let (total_seconds, peak_memory) = (self.started.elapsed().as_secs_f64(), peak_memory());
-        self.result(&WithCost { object, total_seconds, peak_memory }, text)?;
+        let work = self.work();
+        let where_it_ran = sentence(&work);
+        self.result(&WithCost { object, total_seconds, peak_memory, work }, text)?;
         let memory =
             peak_memory.map_or_else(String::new, |bytes| format!(", at most {} of memory", human_bytes(bytes)));
         self.note(format_args!("total: {}{memory}", text::seconds(total_seconds)));
+        if !where_it_ran.is_empty() {
+            self.note(where_it_ran);
+        }
         Ok(())
+    }
+
+    /// What ran on the GPU and what on the CPU, where a GPU was asked for.
+    fn work(&self) -> Vec<Work> {
+        if self.device == Device::Cpu {
+            return vec![];
+        }
+        let told = ledger::work().into_iter();
+        told.map(|(work, device, times)| Work { work, device: device.to_string(), times }).collect()
     }
 
     /// Prints a note on standard error.
@@ -120,6 +145,23 @@ impl Context {
     /// Progress on standard error, until it is dropped.
     pub fn bar(&self) -> Shown {
         Shown::new(self.quiet, self.verbose)
+    }
+}
+
+/// `ran on cuda:0: products with the kernel matrix (12); on cpu: choices of landmarks (1)`, or nothing.
+fn sentence(work: &[Work]) -> String {
+    let mut devices: Vec<&str> = work.iter().map(|work| work.device.as_str()).collect();
+    // GPUs first.
+    devices.sort_unstable_by(|a, b| b.cmp(a));
+    devices.dedup();
+    let of = |device: &str| {
+        let here = work.iter().filter(|work| work.device == device);
+        let list: Vec<String> = here.map(|work| format!("{} ({})", work.work, work.times)).collect();
+        format!("on {device}: {}", list.join(", "))
+    };
+    match devices.is_empty() {
+        true => String::new(),
+        false => format!("ran {}", devices.into_iter().map(of).collect::<Vec<_>>().join("; ")),
     }
 }
 
@@ -176,4 +218,12 @@ pub fn print(bytes: &[u8]) -> Result<()> {
 fn command_lines_are_quoted_for_a_shell() {
     let words = ["fit", "a b.csv", "--kernel", "rbf(1)", "--net", "it's", ""].map(String::from);
     assert_eq!(command_line(words.into_iter()), r"mercer fit 'a b.csv' --kernel 'rbf(1)' --net 'it'\''s' ''");
+}
+
+#[test]
+fn work_is_told_device_by_device() {
+    let of = |work, device: &str, times| Work { work, device: device.into(), times };
+    let work = [of("choices of landmarks", "cpu", 1), of("products", "cpu", 2), of("products", "cuda:0", 30)];
+    assert_eq!(sentence(&work), "ran on cuda:0: products (30); on cpu: choices of landmarks (1), products (2)");
+    assert_eq!(sentence(&[]), "");
 }

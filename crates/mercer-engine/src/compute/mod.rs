@@ -29,6 +29,7 @@ mod elementwise;
 mod formula;
 mod gemm;
 mod jet;
+pub mod ledger;
 mod norm;
 mod parallel;
 mod pool;

@@ -11,7 +11,7 @@ use std::borrow::Cow;
 use std::sync::OnceLock;
 
 /// Smaller matrices are factored faster on the CPU, because of the transfers and of cuSOLVER's many small kernels.
-const MIN_ORDER: usize = 512;
+pub(super) const MIN_ORDER: usize = 512;
 
 /// The GPU of `device`, if it is one and matrices of order `n` are large enough for it.
 pub(super) fn gpu_for(device: Device, n: usize) -> Result<Option<&'static Gpu>> {

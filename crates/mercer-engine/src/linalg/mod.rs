@@ -6,8 +6,8 @@ mod panel;
 
 pub use panel::Panel;
 
-use crate::compute::Device;
-use crate::compute::cuda::Number;
+use crate::compute::cuda::{Gpu, Number};
+use crate::compute::{Device, ledger};
 use crate::{Error, Result};
 use device::DeviceFactor;
 use faer::linalg::matmul::matmul as faer_matmul;
@@ -59,13 +59,22 @@ pub fn eigh(device: Device, a: ArrayView2<f64>) -> Result<(Vec<f64>, Array2<f64>
     if n == 0 {
         return Ok((vec![], Array2::zeros((0, 0))));
     }
-    if let Some(gpu) = device::gpu_for(device, n)? {
+    let gpu = device::gpu_for(device, n)?;
+    tell("eigendecompositions", n, gpu);
+    if let Some(gpu) = gpu {
         return device::eigh(gpu, a);
     }
     let evd = view(a).self_adjoint_eigen(Side::Lower).map_err(|_| not_decomposed(n))?;
     let (u, s) = (evd.U(), evd.S().column_vector());
     let values = (0..n).rev().map(|i| s[i]).collect();
     Ok((values, Array2::from_shape_fn((n, n), |(i, j)| u[(i, n - 1 - j)])))
+}
+
+/// Says where a matrix of order `n` was decomposed, if it is large enough for a GPU.
+fn tell(work: &'static str, n: usize, gpu: Option<&'static Gpu>) {
+    if n >= device::MIN_ORDER {
+        ledger::ran(work, gpu.map_or(Device::Cpu, |gpu| Device::Cuda(gpu.ordinal)), 1);
+    }
 }
 
 fn not_decomposed(n: usize) -> Error {
@@ -88,7 +97,9 @@ impl<T: RealField + Number> Cholesky<T> {
     /// Factors a symmetric positive definite matrix (only its lower triangle is read). Large ones are factored on `device`.
     pub fn new(device: Device, a: ArrayView2<T>) -> Result<Self> {
         let n = a.nrows();
-        if let Some(gpu) = device::gpu_for(device, n)? {
+        let gpu = device::gpu_for(device, n)?;
+        tell("Cholesky factorisations", n, gpu);
+        if let Some(gpu) = gpu {
             return DeviceFactor::new(gpu, a).map(|factor| Cholesky(Factor::Device(factor)));
         }
         view(a).llt(Side::Lower).map(|factor| Cholesky(Factor::Host(factor))).map_err(|e| {

@@ -1,8 +1,8 @@
 use super::{eigh, matmul, matmul_into};
 use crate::Result;
-use crate::compute::Device;
 use crate::compute::Storage::{self, Cuda, Host};
 use crate::compute::cuda::{Buffer, gpu, panel as cuda};
+use crate::compute::{Device, ledger};
 use faer::{Accum, Par};
 use ndarray::{Array1, Array2, ArrayView2, Axis, Zip, aview1, concatenate, s};
 use std::ops::Range;
@@ -101,7 +101,10 @@ impl Panel {
     pub fn through_host(&self, f: impl FnOnce(ArrayView2<f64>) -> Result<Array2<f64>>) -> Result<Panel> {
         match &self.storage {
             Host(array) => Ok(Panel::from(f(array.view())?)),
-            Cuda(_) => Panel::from_host(self.device(), f(self.to_host()?.view())?),
+            Cuda(_) => {
+                ledger::ran("steps with vectors from the GPU", Device::Cpu, 1);
+                Panel::from_host(self.device(), f(self.to_host()?.view())?)
+            }
         }
     }
 

@@ -106,7 +106,8 @@ fn all_points_on_gpu(kernel: &Kernel, (n, d): (usize, usize), context: &FitConte
     let needed = 8 * n as u64 * (4 * n.isqrt() as u64 + 20);
     let small_rank = kernel.rank(d).is_some_and(|rank| rank <= LANDMARKS);
     let suits = matches!(context.device, Device::Cuda(_)) && seconds <= SECONDS && !small_rank;
-    (suits && compiles(kernel) && context.budget.allows(needed)).then(|| {
+    // A product with a kernel of images costs far more than these counts say.
+    (suits && compiles(kernel) && !kernel.sees_images() && context.budget.allows(needed)).then(|| {
         format!("a GPU solves for all {n} points in about {} s by the rate of its products", seconds.max(1.0).round())
     })
 }

@@ -1,5 +1,6 @@
 use super::alpha::LeaveOneOut;
 use crate::compute::Device;
+use crate::compute::ledger::ran;
 use crate::linalg::{Panel, eigh, matmul_into};
 use crate::operator::Operator;
 use crate::rng::Rng;
@@ -85,6 +86,7 @@ impl LowRankPreconditioner {
 /// `F` `[n, r]` with `FFᵀ ≈ K` and `K − FFᵀ` positive semi-definite.
 fn pivoted_cholesky(operator: &dyn Operator, rank: usize, context: &FitContext<'_>) -> Result<Array2<f64>> {
     const BLOCK: usize = 64;
+    ran("low-rank approximations of a preconditioner", Device::Cpu, 1);
     let n = operator.n();
     let all: Vec<usize> = (0..n).collect();
     let mut rng = Rng::new(context.seed).fork(0x7069_766f);

@@ -2,6 +2,7 @@
 
 use super::snapshots::Plan;
 use super::{Classifier, Labelled, Number, Quality, Snapshots, linearised};
+use crate::compute::ledger::ran;
 use crate::compute::{self, Math, Move, Rule, Tensor};
 use crate::model::Bundle;
 use crate::net::{LayerSpec, Mode, Optimizer, Schedule, ScheduleKind, Workspace};
@@ -254,6 +255,7 @@ impl<'a> Epochs<'a> {
     /// Gathers the next batch and moves the parameters along its gradient. All that is random follows from the seed and
     /// the number of the step, so that nothing of it needs to be kept.
     fn step(&mut self) -> Result<()> {
+        ran("training steps", self.x.device(), 1);
         let step = self.optimizer.steps();
         let (epoch, i) = (step / self.steps_of_epoch, (step % self.steps_of_epoch) as usize);
         let seed = Rng::new(self.settings.seed);

@@ -13,6 +13,7 @@ use super::cuda::{BatchGram, compiles};
 use super::{KernelOperator, LowRankOperator, Operator, gram};
 use crate::Result;
 use crate::compute::cuda::{gpu, points::place_columns};
+use crate::compute::ledger::ran;
 use crate::compute::{self, Device, Indices, Math, Store, Tensor, gemm};
 use ndarray::{Array2, Axis};
 
@@ -90,7 +91,9 @@ pub fn batch_operator<'a>(
     let own = (c > 1).then(|| Tensor::zeros(device, &[sizes.batch, c, c])).transpose()?;
     let constant = matches!(source, Source::Compiled(_, true));
     let block = Tensor::zeros(device, &[sizes.batch * c, sizes.batch * c])?;
-    Ok(Box::new(Block { source, sizes, trace, block, own, constant }))
+    let operator = Block { source, sizes, trace, block, own, constant };
+    ran("operators on training batches", if operator.recordable() { device } else { Device::Cpu }, 1);
+    Ok(Box::new(operator))
 }
 
 /// A batch's block, formed.
@@ -106,7 +109,7 @@ struct Block<'a> {
 }
 
 enum Source<'a> {
-    /// A kernel that the host computes, whatever the device.
+    /// A kernel whose matrices pass through the host.
     Kernel(&'a KernelOperator<'a>),
     /// Blocks from the host, whatever the device.
     Host(&'a dyn Operator),
@@ -140,7 +143,7 @@ impl BatchOperator for Block<'_> {
             Source::OnDevice(k) => compute::gather_block(k, rows, &mut self.block)?,
             Source::Kernel(kernel) => {
                 let points = kernel.x().select(&numbers(rows, 1)?);
-                let mut block: Array2<f32> = gram(kernel.formula(), &points, Device::Cpu)?;
+                let mut block: Array2<f32> = gram(kernel.formula(), &points, kernel.runs_on())?;
                 let inverse = (1.0 / self.trace) as f32;
                 block.mapv_inplace(|v| v * inverse);
                 self.bring(block.as_slice().expect("row by row"))?;

@@ -1,7 +1,7 @@
 //! Kernel matrices: whole, or some rows at a time.
 
 use super::couple::Couple;
-use super::cuda::CudaKernel;
+use super::cuda;
 use super::matrix_free::{cross_block, cross_rows, gpu_for};
 use super::memory::zeros;
 use super::points::{Plan, Prepared};
@@ -9,6 +9,7 @@ use super::tile::{Workspace, deal, make_symmetric, ranges, upper_tiles};
 use super::{Precision, Real, in_precision, typed};
 use crate::compute::Device;
 use crate::compute::cuda::Gpu;
+use crate::compute::ledger::ran;
 use crate::data::Rows;
 use crate::kernel::Kernel;
 use crate::{FitContext, Progress, Result, Silent};
@@ -56,7 +57,7 @@ pub(crate) fn gram_reported<T: Real>(
 }
 
 fn symmetric<T: Real>(kernel: &Kernel, x: Rows<'_>, device: Device, progress: &dyn Progress) -> Result<Array2<T>> {
-    if let Some(k) = on_gpu(kernel, x, x, true, device)? {
+    if let Some(k) = on_gpu(kernel, x, None, device, progress)? {
         return Ok(k);
     }
     let plan = Plan::new(kernel, x);
@@ -157,7 +158,7 @@ pub fn gram_cross<'x, 'z, T: Real>(
 }
 
 fn between<T: Real>(kernel: &Kernel, x: Rows<'_>, z: Rows<'_>, device: Device) -> Result<Array2<T>> {
-    if let Some(k) = on_gpu(kernel, x, z, false, device)? {
+    if let Some(k) = on_gpu(kernel, x, Some(z), device, &Silent)? {
         return Ok(k);
     }
     let plan = Plan::new(kernel, z);
@@ -219,13 +220,7 @@ fn bands<T: Real>(
         Ok(())
     };
     if let Some(gpu) = gpu_if_worth_it(kernel, n * columns.n(), context.device)? {
-        let others = z.is_some().then_some(x);
-        return CudaKernel::new(gpu, kernel, columns, others, T::PRECISION).gram_strips(
-            x,
-            columns,
-            z.is_none(),
-            &mut put,
-        );
+        return cuda::gram_strips(gpu, kernel, (x, z), &Silent, &mut put);
     }
     let plan = Plan::new(kernel, columns);
     let row_bytes = (columns.n() * size_of::<T>()) as u64;
@@ -275,23 +270,35 @@ fn overlapped<T: Send>(
 
 /// With fewer values than this the CPU is done before the transfers are.
 const WORTH_A_TRIP: usize = 1 << 20;
+/// The same for kernels of images, whose values take a thousand times as long.
+const IMAGES_WORTH_A_TRIP: usize = 64;
 
-/// `κ(X,Z)` by the GPU, where `device` is one and there are enough values.
-fn on_gpu<T: Real>(
+/// `κ(X,Z)`, or `κ(X,X)` without a `z`, by the GPU, where `device` is one and there are enough values.
+pub(super) fn on_gpu<T: Real>(
     kernel: &Kernel,
     x: Rows<'_>,
-    z: Rows<'_>,
-    symmetric: bool,
+    z: Option<Rows<'_>>,
     device: Device,
+    progress: &dyn Progress,
 ) -> Result<Option<Array2<T>>> {
-    let Some(gpu) = gpu_if_worth_it(kernel, x.n() * z.n(), device)? else { return Ok(None) };
-    let others = (!symmetric).then_some(x);
-    CudaKernel::new(gpu, kernel, z, others, T::PRECISION).gram_to_host(x, z, symmetric).map(Some)
+    let (n, m) = (x.n(), z.unwrap_or(x).n());
+    let Some(gpu) = gpu_if_worth_it(kernel, n * m, device)? else { return Ok(None) };
+    let mut all = Array2::from_shape_vec((n, m), zeros(n * m)).expect("n·m values");
+    let mut done = 0;
+    cuda::gram_strips(gpu, kernel, (x, z), progress, &mut |strip| {
+        all.slice_mut(s![done..done + strip.nrows(), ..]).assign(strip);
+        done += strip.nrows();
+        Ok(())
+    })?;
+    Ok(Some(all))
 }
 
-/// The GPU, where `device` is one and there are enough values.
+/// The GPU that computes so many values, where `device` is one and they are enough.
 fn gpu_if_worth_it(kernel: &Kernel, values: usize, device: Device) -> Result<Option<&'static Gpu>> {
-    Ok(gpu_for(kernel, device)?.filter(|_| values >= WORTH_A_TRIP))
+    let least = if kernel.sees_images() { IMAGES_WORTH_A_TRIP } else { WORTH_A_TRIP };
+    let gpu = gpu_for(kernel, device)?.filter(|_| values >= least);
+    ran("kernel matrices", gpu.map_or(Device::Cpu, |gpu| Device::Cuda(gpu.ordinal)), 1);
+    Ok(gpu)
 }
 
 /// Rows of a row-major `[n, n]` matrix, from `first` on, that several threads fill, each its own blocks.

@@ -1,11 +1,15 @@
 use super::couple::Couple;
-use super::cuda::{CudaOperator, compiles};
+use super::cuda::{CudaOperator, compiles, image_diagonal};
 use super::memory::zeros;
 use super::points::{Plan, Prepared};
 use super::tile::{Workspace, make_symmetric, ranges};
-use super::{DenseOperator, Extension, KernelFeatures, Operator, Points, Precision, Real, gram_reported, in_precision};
+use super::{
+    DenseOperator, Extension, KernelFeatures, Operator, Points, Precision, Real, gram_cross, gram_reported,
+    in_precision,
+};
 use crate::compute::Device;
 use crate::compute::cuda::{self, Gpu};
+use crate::compute::ledger::ran;
 use crate::data::{CowRows, Rows};
 use crate::kernel::Kernel;
 use crate::linalg::{Panel, matmul_into};
@@ -15,6 +19,9 @@ use ndarray::{Array1, Array2, ArrayView2, ArrayViewMut2, Axis, s};
 use rayon::prelude::*;
 use std::ops::Range;
 use std::sync::OnceLock;
+
+/// What products are called in the ledger.
+const PRODUCTS: &str = "products with the kernel matrix";
 
 /// `K = κ(X,X)` that is never stored: each product computes its tiles anew, every symmetric half once.
 ///
@@ -106,6 +113,21 @@ impl<'a> KernelOperator<'a> {
         self.diagonal.get_or_init(|| self.plan.diagonal(self.x()))
     }
 
+    /// The GPU, if the kernel sees images: the host would take as long for a pair of them as for a thousand others.
+    fn gpu_for_images(&self) -> Option<&'static Gpu> {
+        self.gpu.filter(|_| self.formula().sees_images())
+    }
+
+    /// Whether [`Operator::block`] is computed by a GPU.
+    pub(crate) fn blocks_on_gpu(&self) -> bool {
+        self.gpu_for_images().is_some()
+    }
+
+    /// The device that computes its products: the CPU where a GPU was asked for and the kernel cannot be compiled for it.
+    pub(crate) fn runs_on(&self) -> Device {
+        self.gpu.map_or(Device::Cpu, |gpu| Device::Cuda(gpu.ordinal))
+    }
+
     /// The operator on the GPU; the points are uploaded once.
     fn on_gpu(&self) -> Result<Option<&CudaOperator>> {
         let Some(gpu) = self.gpu else { return Ok(None) };
@@ -130,6 +152,7 @@ impl Operator for KernelOperator<'_> {
     }
 
     fn apply(&self, v: ArrayView2<f64>) -> Result<Array2<f64>> {
+        ran(PRODUCTS, self.runs_on(), 1);
         if let Some(gpu) = self.on_gpu()? {
             return gpu.apply(v);
         }
@@ -140,6 +163,15 @@ impl Operator for KernelOperator<'_> {
     }
 
     fn block(&self, rows: &[usize], columns: &[usize]) -> Result<Array2<f64>> {
+        if self.blocks_on_gpu() {
+            let [x, z] = [rows, columns].map(|few| self.x().select(few));
+            let precision = if self.precision == Precision::F64 { Precision::F64 } else { Precision::F32 };
+            return in_precision!(precision, T => {
+                let block = gram_cross::<T>(self.formula(), x.rows(), z.rows(), self.device)?;
+                Ok(block.mapv(|k| k.wide()))
+            });
+        }
+        ran("blocks of the kernel matrix", Device::Cpu, 1);
         Ok(match self.prepared() {
             AnyPoints::F32(x) => self.block_of(x, rows, columns),
             AnyPoints::F64(x) => self.block_of(x, rows, columns),
@@ -147,6 +179,11 @@ impl Operator for KernelOperator<'_> {
     }
 
     fn diagonal(&self) -> Result<Array1<f64>> {
+        if let Some(gpu) = self.gpu_for_images()
+            && self.diagonal.get().is_none()
+        {
+            let _ = self.diagonal.set(image_diagonal(gpu, self.formula(), self.x())?.into());
+        }
         Ok(self.known_diagonal().clone())
     }
 
@@ -156,7 +193,10 @@ impl Operator for KernelOperator<'_> {
 
     fn apply_panel(&self, v: &Panel) -> Result<Panel> {
         match self.on_gpu()? {
-            Some(gpu) if v.device() == gpu.device() => gpu.apply_panel(v),
+            Some(gpu) if v.device() == gpu.device() => {
+                ran(PRODUCTS, gpu.device(), 1);
+                gpu.apply_panel(v)
+            }
             _ => v.through_host(|v| self.apply(v)),
         }
     }
@@ -310,7 +350,9 @@ fn cross_apply_on(
     precision: Precision,
     device: Device,
 ) -> Result<Array2<f64>> {
-    if let Some(gpu) = gpu_for(kernel, device)? {
+    let gpu = gpu_for(kernel, device)?;
+    ran("products with new points", gpu.map_or(Device::Cpu, |gpu| Device::Cuda(gpu.ordinal)), 1);
+    if let Some(gpu) = gpu {
         return super::cuda::cross_apply(gpu, kernel, x, z, a, precision);
     }
     Ok(in_precision!(precision, T => cross_apply_in::<T>(kernel, x, z, a)))

@@ -1,5 +1,6 @@
 use super::by_name;
 use crate::compute::Device;
+use crate::compute::ledger::ran;
 use crate::data::{CowRows, Rows};
 use crate::linalg::{eigh, matmul_into};
 use crate::operator::memory::zeros;
@@ -66,6 +67,7 @@ impl Landmarks {
         let (n, FitContext { seed, precision, progress, .. }) = (operator.n(), *context);
         fail_if!(m == 0 || m > n, "there must be between 1 and {n} landmarks, one per point; got {m}");
         let mut rng = Rng::new(seed).fork(0x6c61_6e64);
+        ran("choices of landmarks", Device::Cpu, 1);
         in_precision!(precision, T => match self {
             Landmarks::Uniform => Ok(rng.sample(n, m)),
             Landmarks::KMeansPlusPlus => k_means_plus_plus::<T>(operator, m, &mut rng, progress),
@@ -113,7 +115,7 @@ enum Entries<'a, T> {
 impl<'a, T: Real> Entries<'a, T> {
     /// All columns, or those of some values.
     fn new(operator: &'a dyn Operator, columns: Option<&[usize]>) -> Self {
-        let Some(kernel) = operator.kernel() else {
+        let Some(kernel) = operator.kernel().filter(|kernel| !kernel.blocks_on_gpu()) else {
             let columns = columns.map_or_else(|| (0..operator.n()).collect(), <[usize]>::to_vec);
             return Entries::Blocks { operator, columns };
         };
@@ -151,6 +153,7 @@ impl<'a, T: Real> Entries<'a, T> {
 /// `K[rows, rows]` in f64.
 fn square(operator: &dyn Operator, rows: &[usize]) -> Result<Array2<f64>> {
     match operator.kernel() {
+        Some(kernel) if kernel.blocks_on_gpu() => operator.block(rows, rows),
         Some(kernel) => gram::<f64>(kernel.formula(), &kernel.x().select(rows), Device::Cpu),
         None => operator.block(rows, rows),
     }

@@ -1,24 +1,18 @@
 //! Products with the kernel matrix on a GPU: uploads points and launches the kernels of a [`Program`].
 
 use super::super::{Precision, Real};
-use super::Arithmetic;
 use super::launch::{Card, Launch, NO_DIAGONAL, Tiling, columns_per_pass, padded};
 use super::program::{Kind, Program};
+use super::{ADVICE, Arithmetic, STAGING};
 use crate::Result;
-use crate::compute::cuda::{self, Arg, Buffer, Gpu, Source};
-use crate::compute::{Device, Math, Tensor};
+use crate::compute::cuda::{Arg, Buffer, Gpu, Source};
+use crate::compute::{Math, Tensor};
 use crate::data::Rows;
 use crate::kernel::Kernel;
-use crate::linalg::Panel;
-use ndarray::{Array2, ArrayView2, s};
+use ndarray::{Array2, s};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
-
-/// Advice when device memory is short.
-const ADVICE: &str = "use fewer points or columns at a time, or use the CPU";
-/// Bytes that are copied to or from the GPU at a time.
-const STAGING: usize = 256 << 20;
 
 /// A kernel on a GPU, with its formula compiled into the tiles of `product` and `gram`.
 pub(crate) struct CudaKernel {
@@ -28,16 +22,16 @@ pub(crate) struct CudaKernel {
 }
 
 /// Points in GPU memory, in the layout of a program's tiles.
-struct DevicePoints {
+pub(super) struct DevicePoints {
     /// `[padded(n), width]`, and as many low parts where the program has some.
     x: Buffer,
     /// `[norms, padded(n)]`
     xx: Buffer,
-    n: usize,
+    pub n: usize,
 }
 
 /// The points A and B of κ(A, B).
-type Sides<'a> = [&'a DevicePoints; 2];
+pub(super) type Sides<'a> = [&'a DevicePoints; 2];
 
 impl CudaKernel {
     /// For the points `reference` `[n, d]`, and `others` if there are two sets; see [`Program::new`].
@@ -67,23 +61,28 @@ impl CudaKernel {
     }
 
     /// Bytes of `n` points in the layout of the tiles.
-    fn points_bytes(&self, n: usize) -> usize {
+    pub fn points_bytes(&self, n: usize) -> usize {
         padded(n) * (self.program.stored_width() + self.program.norms()) * self.program.arithmetic.bytes()
     }
 
     /// Temporary memory in bytes of a product `[n, m]` with `columns` columns: values and partial sums.
-    fn product_bytes(&self, n: usize, m: usize, columns: usize) -> usize {
+    pub fn product_bytes(&self, n: usize, m: usize, columns: usize) -> usize {
         let nc = columns_per_pass(columns);
         self.program.values_bytes(m, nc) + self.program.partial_bytes(n, m, nc)
     }
 
+    /// Raw points, as they are copied from the host; see [`Program::pack`].
+    pub fn pack(&self, x: Rows<'_>) -> Array2<f64> {
+        self.program.pack(x)
+    }
+
     /// Bytes of one raw point, as it is copied from the host.
-    fn raw_bytes(&self) -> usize {
+    pub fn raw_bytes(&self) -> usize {
         8 * self.program.source_width()
     }
 
     /// Memory for `n` points.
-    fn allocate_points(&self, n: usize) -> Result<DevicePoints> {
+    pub fn allocate_points(&self, n: usize) -> Result<DevicePoints> {
         let t = self.program.arithmetic.bytes();
         let what = || format!("{n} points of {} columns", self.program.source_width());
         let x = self.gpu.allocate(padded(n) * self.program.stored_width() * t, &what, ADVICE)?;
@@ -92,13 +91,13 @@ impl CudaKernel {
     }
 
     /// Memory for `n` raw points.
-    fn allocate_raw(&self, n: usize) -> Result<Buffer> {
+    pub fn allocate_raw(&self, n: usize) -> Result<Buffer> {
         self.gpu.allocate(n * self.raw_bytes(), &|| format!("the upload of {n} points"), ADVICE)
     }
 
     /// Queues the conversion of raw points at the address `raw` (`[·, source_width]`, f64 if `double`, else f32) to the layout
     /// of the tiles: those with the indices (i32) at the address `rows`, or all in order if that is 0.
-    fn prepare_points(&self, double: bool, raw: u64, rows: u64, points: &DevicePoints) {
+    pub fn prepare_points(&self, double: bool, raw: u64, rows: u64, points: &DevicePoints) {
         let [x, xx] = [&points.x, &points.xx].map(Arg::from);
         let [n, pad] = [points.n, padded(points.n)].map(Arg::size);
         let launch = Launch::elementwise("prepare_points", 32 * padded(points.n));
@@ -106,7 +105,7 @@ impl CudaKernel {
     }
 
     /// Uploads the points `x` `[n, d]`, [`STAGING`] bytes at a time.
-    fn upload(&self, x: Rows<'_>) -> Result<DevicePoints> {
+    pub fn upload(&self, x: Rows<'_>) -> Result<DevicePoints> {
         let n = x.n();
         let strip = (STAGING / self.raw_bytes().max(1)).max(1);
         let mut raw = self.allocate_raw(n)?;
@@ -121,7 +120,7 @@ impl CudaKernel {
 
     /// Queues `Y ← κ(A, B) V` for `V` `[m, columns]` and `Y` `[n, columns]`, in f64 at the addresses `v` and `y`. With
     /// `diagonal`, point i of A is point j of B where `i = j + diagonal`.
-    fn product(&self, [a, b]: Sides<'_>, diagonal: Option<i32>, v: u64, columns: usize, y: u64) -> Result<()> {
+    pub fn product(&self, [a, b]: Sides<'_>, diagonal: Option<i32>, v: u64, columns: usize, y: u64) -> Result<()> {
         let (n, m) = (a.n, b.n);
         let what = || format!("a product of {n}×{m} kernel values with {columns} columns");
         let nc = columns_per_pass(columns);
@@ -152,16 +151,7 @@ impl CudaKernel {
         self.launch(kind, tiling.launch, &[&tile_arguments([a, b], &tiling, diagonal)[..], &out].concat());
     }
 
-    /// `κ(A, B)` in host memory, a strip of rows at a time.
-    pub fn gram_to_host<T: Real>(&self, a: Rows<'_>, b: Rows<'_>, symmetric: bool) -> Result<Array2<T>> {
-        let (m, columns) = (b.n(), self.upload(b)?);
-        self.by_strips(a, m, m * size_of::<T>(), |points, start, out| {
-            self.gram(Kind::Gram, [points, &columns], symmetric.then_some(-(start as i32)), out, m);
-            Ok(())
-        })
-    }
-
-    /// The rows of `κ(A, B)`, a strip at a time; the values are those of [`Self::gram_to_host`].
+    /// The rows of `κ(A, B)`, a strip at a time; with `symmetric`, A is B.
     pub fn gram_strips<T: Real>(
         &self,
         a: Rows<'_>,
@@ -182,7 +172,7 @@ impl CudaKernel {
     }
 
     /// Values `[n, width]` at the points `x` `[n, d]` on the host; see [`Self::each_strip`].
-    fn by_strips<T: Real>(
+    pub fn by_strips<T: Real>(
         &self,
         x: Rows<'_>,
         width: usize,
@@ -227,142 +217,8 @@ fn tile_arguments([a, b]: Sides<'_>, tiling: &Tiling, diagonal: Option<i32>) -> 
     [ax, axx, bx, bxx, a_pad, b_pad, tiles, each, Arg::I32(diagonal.unwrap_or(NO_DIAGONAL))]
 }
 
-fn contiguous(x: &Array2<f64>) -> &[f64] {
+pub(super) fn contiguous(x: &Array2<f64>) -> &[f64] {
     x.as_slice().expect("the array is row-major")
-}
-
-/// The kernel matrix of points that are on a GPU, or that are streamed to it in chunks if they do not fit.
-pub(crate) struct CudaOperator {
-    kernel: CudaKernel,
-    points: Placement,
-    n: usize,
-}
-
-enum Placement {
-    Resident(DevicePoints),
-    /// Raw points on the host, and the number of points of a chunk.
-    Streamed {
-        raw: Array2<f64>,
-        chunk: usize,
-    },
-}
-
-impl CudaOperator {
-    /// For the points `x` `[n, d]`. They are streamed if they and a product with 32 columns do not fit into device memory.
-    pub fn new(gpu: &'static Gpu, kernel: &Kernel, x: Rows<'_>, precision: Precision) -> Result<CudaOperator> {
-        const COLUMNS: usize = 32;
-        let kernel = CudaKernel::new(gpu, kernel, x, None, precision);
-        let n = x.n();
-        let available = (gpu.memory().0 as usize) / 10 * 9;
-        let vectors = 16 * n * COLUMNS;
-        let resident = kernel.points_bytes(n) + n * kernel.raw_bytes() + kernel.product_bytes(n, n, COLUMNS) + vectors;
-        let points = if resident <= available {
-            Placement::Resident(kernel.upload(x)?)
-        } else {
-            // Three chunks of points (one of rows, two of columns), raw and prepared, and the memory of a product.
-            let needed = |chunk: usize| {
-                let points = kernel.points_bytes(chunk) + chunk * kernel.raw_bytes();
-                3 * points + kernel.product_bytes(chunk, chunk, COLUMNS)
-            };
-            let available = available.saturating_sub(vectors);
-            let mut chunk = n.next_power_of_two();
-            while chunk > 1024 && needed(chunk) > available {
-                chunk /= 2;
-            }
-            Placement::Streamed { raw: kernel.program.pack(x), chunk }
-        };
-        Ok(CudaOperator { kernel, points, n })
-    }
-
-    /// The device of the operator.
-    pub fn device(&self) -> Device {
-        Device::Cuda(self.kernel.gpu.ordinal)
-    }
-
-    /// Queues `Y ← K V`, both f64 `[n, columns]` at the addresses `v` and `y`.
-    fn product(&self, v: u64, columns: usize, y: u64) -> Result<()> {
-        match &self.points {
-            Placement::Resident(points) => self.kernel.product([points; 2], Some(0), v, columns, y),
-            Placement::Streamed { raw, chunk } => self.streamed(raw, *chunk, v, columns, y),
-        }
-    }
-
-    /// For each chunk of rows, all chunks of columns pass through two buffers: one is multiplied while the next is uploaded.
-    fn streamed(&self, raw: &Array2<f64>, chunk: usize, v: u64, columns: usize, y: u64) -> Result<()> {
-        let (kernel, gpu) = (&self.kernel, self.kernel.gpu);
-        let chunks: Vec<Range<usize>> =
-            (0..self.n).step_by(chunk).map(|start| start..self.n.min(start + chunk)).collect();
-        let host = |rows: &Range<usize>| &contiguous(raw)[rows.start * raw.ncols()..rows.end * raw.ncols()];
-        let mut uploads = [kernel.allocate_raw(chunk)?, kernel.allocate_raw(chunk)?];
-        let (mut rows, mut cols) = (kernel.allocate_points(chunk)?, kernel.allocate_points(chunk)?);
-        let what = || format!("sums of {chunk} points with {columns} columns");
-        let term = gpu.allocate(8 * chunk * columns, &what, ADVICE)?;
-        let mut raw_rows = kernel.allocate_raw(chunk)?;
-        for of_rows in &chunks {
-            raw_rows.write(0, host(of_rows));
-            rows.n = of_rows.len();
-            kernel.prepare_points(true, raw_rows.pointer(), 0, &rows);
-            let to = y + (8 * of_rows.start * columns) as u64;
-            gpu.copies_wait_for(gpu.record_event());
-            uploads[0].write_on_copy_stream(0, host(&chunks[0]));
-            for (j, of_cols) in chunks.iter().enumerate() {
-                gpu.work_waits_for_copies();
-                // Work before this event uses the other buffer; the next upload overwrites it and must wait.
-                let other_buffer_used = gpu.record_event();
-                cols.n = of_cols.len();
-                kernel.prepare_points(true, uploads[j % 2].pointer(), 0, &cols);
-                let values = v + (8 * of_cols.start * columns) as u64;
-                let diagonal = of_cols.start as i64 - of_rows.start as i64;
-                let out = if j == 0 { to } else { term.pointer() };
-                kernel.product([&rows, &cols], Some(diagonal as i32), values, columns, out)?;
-                if j > 0 {
-                    // SAFETY: `term` has room for a chunk of rows, and `to` is where this chunk's rows of Y begin.
-                    unsafe { gpu.add_f64(of_rows.len() * columns, 1.0, term.pointer(), to) };
-                }
-                if let Some(next) = chunks.get(j + 1) {
-                    gpu.copies_wait_for(other_buffer_used);
-                    uploads[(j + 1) % 2].write_on_copy_stream(0, host(next));
-                }
-            }
-        }
-        // The buffers return to the pool, and their next user waits for the compute stream only.
-        gpu.work_waits_for_copies();
-        Ok(())
-    }
-
-    /// `K V` `[n, b]` for a panel `V` `[n, b]` on this GPU.
-    pub fn apply_panel(&self, v: &Panel) -> Result<Panel> {
-        let shape = [self.n, v.ncols()];
-        assert_eq!(v.nrows(), self.n, "a product with vectors of another length");
-        let from = v.buffer().expect("the panel is on this GPU").pointer();
-        let to = self.kernel.gpu.allocate(8 * shape[0] * shape[1], &|| format!("a panel of {shape:?}"), ADVICE)?;
-        self.product(from, v.ncols(), to.pointer())?;
-        Ok(Panel::from_buffer(shape, to))
-    }
-
-    /// `K V` for `V` `[n, b]` on the host.
-    pub fn apply(&self, v: ArrayView2<f64>) -> Result<Array2<f64>> {
-        self.apply_panel(&Panel::from_host(self.device(), v.to_owned())?)?.into_host()
-    }
-}
-
-/// `κ(X, Z) A` `[n, k]` on the GPU, one strip of the rows of `X` at a time.
-pub(crate) fn cross_apply(
-    gpu: &'static Gpu,
-    kernel: &Kernel,
-    x: Rows<'_>,
-    z: Rows<'_>,
-    a: ArrayView2<f64>,
-    precision: Precision,
-) -> Result<Array2<f64>> {
-    let kernel = CudaKernel::new(gpu, kernel, z, Some(x), precision);
-    let centres = kernel.upload(z)?;
-    let columns = a.ncols();
-    let a = Panel::from_host(Device::Cuda(gpu.ordinal), a.to_owned())?;
-    let from = a.buffer().expect("the panel is on this GPU").pointer();
-    kernel.by_strips(x, columns, kernel.raw_bytes(), |points, _, to| {
-        kernel.product([points, &centres], None, from, columns, to)
-    })
 }
 
 /// All points on a GPU, and the kernel matrices of batches of them.
@@ -397,44 +253,4 @@ impl BatchGram {
         self.kernel.prepare_points(self.kernel.program.low(), self.raw.pointer(), rows, &self.points);
         self.kernel.gram(Kind::MirroredGram, [&self.points; 2], Some(0), out.address(), self.batch);
     }
-}
-
-/// The time of a product `Y = K V` whose points and vectors are on the GPU; for benchmarks.
-#[derive(Debug)]
-pub struct Timing {
-    /// Milliseconds of each repeat.
-    pub ms: Vec<f32>,
-    /// `Y` `[n, columns]` of the last repeat.
-    pub y: Array2<f64>,
-    /// Device memory in bytes: points, vectors and temporary memory.
-    pub bytes: usize,
-}
-
-/// Times `κ(X, X) V` for `x` `[n, d]` and `v` `[n, columns]` on `device`, which must be a GPU.
-pub fn time_product(
-    kernel: &Kernel,
-    x: ArrayView2<f64>,
-    v: ArrayView2<f64>,
-    precision: Precision,
-    device: Device,
-    repeats: usize,
-) -> Result<Timing> {
-    let Device::Cuda(ordinal) = device else {
-        return Err(crate::Error::input("only products on a GPU can be timed"));
-    };
-    let gpu = cuda::gpu(ordinal)?;
-    let (n, columns) = v.dim();
-    let operator = CudaOperator::new(gpu, kernel, x.into(), precision)?;
-    let bytes = operator.kernel.points_bytes(n) + operator.kernel.product_bytes(n, n, columns) + 16 * n * columns;
-    let v = Panel::from_host(device, v.to_owned())?;
-    let (mut ms, mut y) = (vec![], operator.apply_panel(&v)?);
-    for repeat in 0..=repeats {
-        let start = gpu.record_event();
-        y = operator.apply_panel(&v)?;
-        let elapsed = gpu.elapsed_ms(start, gpu.record_event())?;
-        if repeat > 0 {
-            ms.push(elapsed);
-        }
-    }
-    Ok(Timing { ms, y: y.into_host()?, bytes })
 }

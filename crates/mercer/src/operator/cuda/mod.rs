@@ -13,6 +13,13 @@
 //! | | `prepare_values` | `v, out, m, m_pad, ld, c0, columns` |
 //! | | `reduce_partials` | `partial, y, splits, n, n_pad, ld, c0, columns` |
 //!
+//! | `image_source` | `image_pairs` | `a, b, first, m, which, out` |
+//! | | `combine` | `values, n, m, diagonal, mirror, known, a_names, b_names` |
+//! | | `multiply` | `k, v, y, n, m, columns` |
+//!
+//! Kernels of images (`images.cu`, `images.rs`) have tiles of their own: one pair of images for each block. Their matrix is
+//! stored, since one entry takes as long as millions of others.
+//!
 //! All integers have 32 bits, except `ld` of the Gram matrix, which has 64. All arrays are row-major; `T` is the number
 //! type of the tiles.
 //!
@@ -34,20 +41,29 @@
 //! | `F32`, `F64` | rounding error of the type | any statistic, any device |
 
 mod device;
+mod image_source;
+mod images;
 mod kappa;
 mod launch;
+mod operator;
 mod program;
 mod renewal;
 #[cfg(test)]
 mod tests;
 mod zonal;
 
-pub(crate) use device::{BatchGram, CudaKernel, CudaOperator, cross_apply};
-pub use device::{Timing, time_product};
+pub(crate) use device::BatchGram;
+pub(crate) use operator::{CudaOperator, cross_apply, gram_strips, image_diagonal};
+pub use operator::{Timing, time_product};
 pub(crate) use program::compiles;
 pub use program::sources;
 
 use crate::simd::source::Style;
+
+/// Advice when device memory is short.
+const ADVICE: &str = "use fewer points or columns at a time, or use the CPU";
+/// Bytes that are copied to or from the GPU at a time.
+const STAGING: usize = 256 << 20;
 
 /// The arithmetic of a tile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use super::super::points::{Plan, View as Lifted};
 use super::super::twins::{Names, keys};
 use super::launch::{Card, Shape, Tiling, padded, simt_shape, tensor_shape, tiling};
 use super::renewal::{Renewal, largest};
-use super::{Arithmetic, kappa};
+use super::{Arithmetic, image_source, kappa};
 use crate::data::Rows;
 use crate::kernel::{Kernel, Statistic, catalogue};
 use crate::simd::source::{PRELUDE, Style};
@@ -18,7 +18,7 @@ const PREPARE: &str = include_str!("prepare.cu");
 /// Largest number of operations of a formula that is unrolled twice in the inner loop.
 const UNROLLED: usize = 16;
 /// Largest number of operations of a formula. Longer ones take minutes to compile.
-const MAX_OPERATIONS: usize = 4000;
+pub(super) const MAX_OPERATIONS: usize = 4000;
 
 /// A kernel expression compiled for one device and one width of points.
 #[derive(Clone, Debug)]
@@ -297,11 +297,14 @@ fn views(plan: &Plan, d: usize, unit: usize) -> Vec<View> {
     layout.collect()
 }
 
-/// Whether `kernel` can run on a GPU. Kernels of images run on the CPU, and so do formulas that are too long to compile
-/// (activations that need a quadrature, through several layers).
+/// Whether `kernel` can run on a GPU. Formulas that are too long to compile run on the CPU (activations that need a quadrature,
+/// through several layers), and so do some networks of images: those that pool between layers, see more than 32 rows or columns, or
+/// are combined with kernels of points.
 pub(crate) fn compiles(kernel: &Kernel) -> bool {
-    let operations = || Program::for_kernel(kernel, 1, Arithmetic::F32, Card::HOPPER).operations;
-    !kernel.sees_images() && operations() <= MAX_OPERATIONS
+    if kernel.sees_images() {
+        return image_source::compiles(kernel);
+    }
+    Program::for_kernel(kernel, 1, Arithmetic::F32, Card::HOPPER).operations <= MAX_OPERATIONS
 }
 
 /// The sources of all kernels of the catalogue and of some expressions, in all arithmetics, as `(unique name, text)`.
@@ -364,5 +367,6 @@ pub fn sources() -> Vec<(String, String)> {
         let p = far("rbf*linear + 2*laplacian + periodic(1, 0.01)", 5, arithmetic);
         put(format!("near-mixed-{arithmetic:?}"), &p, Kind::Product { nc: 16 });
     }
+    texts.extend(image_source::sources());
     texts
 }

@@ -245,6 +245,35 @@ fn tensor_cores_are_used_only_where_possible() {
 }
 
 #[test]
+fn networks_of_images_run_on_a_gpu_unless_they_pool_between_layers_or_are_large() {
+    let runs = |expression: &str| compiles(&Kernel::parse(expression).unwrap());
+    assert!(runs("ntk('conv(3) relu conv(3) relu gap dense', shape=32x32x3)"));
+    assert!(runs("2*nngp('conv(5, stride=2) gelu res(conv(3)) flatten dense erf dense', shape=28x28x1)"));
+    assert!(runs("ntk('conv(3) relu gap dense', shape=8x8x1)*nngp('conv(3) relu flatten dense', shape=8x8x1)"));
+    assert!(!runs("ntk('conv(3) relu avgpool(2) conv(3) relu gap dense', shape=32x32x3)"));
+    assert!(!runs("ntk('conv(3) relu gap dense', shape=33x32x3)"));
+    assert!(!runs("ntk('conv(3) relu gap dense', shape=8x8x1) + rbf(1)"));
+}
+
+#[test]
+fn patches_of_images_fit_into_shared_memory() {
+    use super::super::images::Images;
+    use image_source::PairSource;
+    let kernel = Kernel::parse("ntk('conv(3) res(relu conv(3)) relu gap dense', shape=32x32x3)").unwrap();
+    let (network, ntk) = kernel.bases()[0].network().unwrap();
+    for card in [Card::HOPPER, AMPERE, TURING] {
+        for arithmetic in [Arithmetic::F32, Arithmetic::F64] {
+            let source = PairSource::new(&Images::new(network, ntk), arithmetic, card).unwrap();
+            let launch = source.launch(3, 100);
+            // Two patches of 32×32 pairs (K, Θ) and two sums for each warp.
+            let each = 2 * 32 * 32 * 2 * arithmetic.bytes() + 16;
+            assert_eq!(launch.shared as usize, launch.block as usize / 32 * each);
+            assert!(launch.shared as usize <= card.shared && launch.grid == [100, 3], "{launch:?}");
+        }
+    }
+}
+
+#[test]
 fn cuda_sources_have_unique_names() {
     let all = sources();
     let names: std::collections::HashSet<&String> = all.iter().map(|(name, _)| name).collect();

@@ -16,10 +16,12 @@
 //! | `pairs.rs` | its run over pairs of images, the profiles and the diagonal |
 //! | `passes.rs` | the loops over a patch |
 //! | `pooled.rs` | the array between two segments |
+//! | `source.rs` | the plan of one segment as CUDA source |
 
 mod pairs;
 mod passes;
 mod pooled;
+mod source;
 
 pub(super) use pairs::ImageBuffers;
 
@@ -125,6 +127,11 @@ impl Images {
         images.segments.last_mut().expect("one segment at least").end = End::Flatten;
         images.need();
         images
+    }
+
+    /// Whether the kernel is the NTK.
+    pub fn is_ntk(&self) -> bool {
+        self.ntk
     }
 
     /// Numbers in the profile of a point.

@@ -293,6 +293,6 @@ impl ImageBuffers<f64> {
     }
 }
 
-fn tail_activations(images: &Images) -> usize {
+pub(super) fn tail_activations(images: &Images) -> usize {
     images.tail.iter().filter(|s| matches!(s, Step::Activation(_))).count()
 }

@@ -5,6 +5,7 @@
 
 use super::objective::{Objective, Step};
 use super::{Batches, FunctionOperator, Functions, Points};
+use crate::compute::ledger::ran;
 use crate::compute::{Control, Math, NonFinite, Replay, Small, Tensor, small};
 use crate::net::Optimizer;
 use crate::rng::Rng;
@@ -153,6 +154,7 @@ impl<'a> Stepper<'a> {
         let report = self.control.report(count)?;
         let made = report.failure.map_or(count, |(step, _)| step);
         self.optimizer.advance(made as u64);
+        ran("training steps", self.functions.device(), made);
         // The step that failed has drawn its batch.
         self.rng = states.swap_remove(made.min(count - 1));
         self.seconds_per_step = Some(start.elapsed().as_secs_f64() / count as f64);
