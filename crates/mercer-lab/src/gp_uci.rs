@@ -235,7 +235,10 @@ mod tests {
     #[test]
     fn results_keep_their_order_on_any_number_of_threads() {
         let seen = AtomicUsize::new(0);
-        let found = in_parallel(20, |i| i * i, |done| drop(seen.fetch_max(done, Ordering::Relaxed)));
+        let note = |done: usize| {
+            seen.fetch_max(done, Ordering::Relaxed);
+        };
+        let found = in_parallel(20, |i| i * i, note);
         assert_eq!(found, (0..20).map(|i| i * i).collect::<Vec<_>>());
         assert_eq!(seen.into_inner(), 20);
     }

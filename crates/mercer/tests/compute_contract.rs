@@ -303,7 +303,10 @@ fn norms_and_sums(device: Device) {
             let mut swapped = on.zeros(&[0]);
             swap_pairs(&tp, &mut swapped).unwrap();
             assert_eq!(swapped.shape(), [k, 2 * b, n]);
-            assert_eq!(host(&swapped), (0..pairs.len()).map(|i| pairs[(i / n ^ 1) * n + i % n]).collect::<Vec<f64>>());
+            assert_eq!(
+                host(&swapped),
+                (0..pairs.len()).map(|i| pairs[((i / n) ^ 1) * n + i % n]).collect::<Vec<f64>>()
+            );
             let mut square = on.zeros(&[1]);
             sum_squares(&tx, &mut square);
             close("sum_squares", &square, |_| x.iter().map(|v| v * v).sum(), 1e-6);

@@ -17,7 +17,8 @@ pub(super) fn make(x: &[f32], numbers: &[f32; View::NUMBERS], layout: &ViewLayou
             show_part(x, numbers, image, out);
             colours(numbers, image, layout.white, out);
             if blur > 0.0 {
-                blurred(&out.to_vec(), blur, image, out);
+                let sharp = out.to_vec();
+                blurred(&sharp, blur, image, out);
             }
             out.iter_mut().filter(|v| **v >= solarise * layout.white).for_each(|v| *v = layout.white - *v);
         }
