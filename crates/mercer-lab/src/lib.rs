@@ -154,7 +154,7 @@ experiments! {
         "the smallest eigenvalues of a neighbour graph by all neural methods, and those of the dense matrix",
     neural_methods "neural-methods" ("6 min"):
         "every neural method and its baselines on five kernels at equal budgets: residual, time, cost of a new point",
-    eigenmap "eigenmap":
+    eigenmap "eigenmap" ("4 min"):
         "codes from views of digits without labels: every objective in its own order and ended by Rayleigh–Ritz",
     inference_cost "inference-cost" ("2 min"):
         "trained networks, random features and landmarks of equal inference cost: does training pay off?",
@@ -164,13 +164,13 @@ experiments! {
         "linearised Laplace of tiny networks: every approximation, NeuralEF's among them, beside the exact posterior",
     lla_mnist "lla-mnist" ("6 min"):
         "linearised Laplace of a LeNet on MNIST: NLL, calibration, Fashion-MNIST as the other distribution, turned digits",
-    lla_cifar10 "lla-cifar10":
+    lla_cifar10 "lla-cifar10" ("5 min, H200"):
         "the uncertainty of a network trained on CIFAR-10: all Laplace posteriors, tuned on folds of the test images",
     mlp_gp "mlp-gp" ("37 s"):
         "the Gaussian process of a network in the plane: its first functions by NeuralEF and exactly",
     sgd_trajectory "sgd-trajectory" ("5 min"):
         "the kernel of the snapshots of a training run: its eigenfunctions beside SWA, SWAG and ensembles",
-    retrieval "retrieval":
+    retrieval "retrieval" ("4 min"):
         "codes of any length: the first m coordinates of a spectrum beside 16 m random ones and PCA, by mean average precision",
     cnn_gp "cnn-gp" ("6 min"):
         "the Gaussian process of a convolutional network on MNIST: digits classified by its first ten functions",

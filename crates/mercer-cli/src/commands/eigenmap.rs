@@ -82,9 +82,6 @@ pub struct Eigenmap {
     #[arg(long, value_name = "DATA", conflicts_with = "pairs")]
     test: Option<String>,
 
-    #[command(flatten)]
-    embeddings: Embeddings,
-
     /// Scaling of the columns [default: standard for tables, none for images and generated sets]
     #[arg(long, value_parser = scaling())]
     scale: Option<Scaling>,
@@ -95,6 +92,9 @@ pub struct Eigenmap {
     /// Model file to write, for `mercer transform`
     #[arg(long, short, visible_alias = "model", value_name = "FILE")]
     out: Option<PathBuf>,
+
+    #[command(flatten)]
+    embeddings: Embeddings,
 
     #[command(flatten)]
     reader: Reader,
@@ -207,7 +207,7 @@ pub fn table(eigenvalues: &[f64], certificate: &PairCertificate) -> String {
     };
     let on = if certificate.held_out { "held-out" } else { "fitted (there are too few to hold some out)" };
     format!(
-        "{}{more}\nMeasured on {} {on} pairs: the residual is what the functions see of Kψ − μψ, over μ; orthonormal to {}; trace of κ − 1 captured: {}.\n",
+        "{}{more}\nMeasured on {} {on} pairs: the residual is the part of Kψ − μψ in the span of the functions, relative to μ; orthonormal to {}; captured trace of κ − 1: {}.\n",
         text::table(&["j", "eigenvalue", "held out", "from", "to", "residual"], &rows),
         text::grouped(certificate.pairs),
         text::number(certificate.orthonormality, 2),

@@ -145,7 +145,7 @@ impl Fit for Falkon {
             let (z, a) = (map.landmarks(), matmul(map.normalisation(), w));
             rows.error(cross_apply(&self.kernel, rows.x.view(), z, a.view(), context.precision, context.device)?)
         };
-        let watch = held_out.as_ref().map(|rows| Watch { every: rows.every(n), error: &error });
+        let watch = held_out.as_ref().map(|rows| Watch { every: rows.every(n, context.device), error: &error });
         let kept = Kept { saving, identity, plan: serde_json::Value::Null };
         let monitor = Monitor { kept: saving.path.is_some().then_some(&kept), watch, record: None };
         let found = self.solve(&system, monitor, context)?;

@@ -113,6 +113,9 @@ const MOST_ROWS: usize = 2000;
 /// The share of the solver's own work that measuring may take.
 const SHARE: f64 = 0.1;
 
+/// Iterations between two measurements on a GPU, at least.
+const ON_GPU: usize = 25;
+
 /// Held-out rows, and what their predictions mean.
 pub(super) struct HeldOut<'a> {
     /// `[m, d]`
@@ -157,9 +160,11 @@ impl<'a> HeldOut<'a> {
         Fingerprint::of(self.x.iter().map(|v| v.to_bits())).then(y)
     }
 
-    /// Iterations between two measurements, each of which takes `m/n` of an iteration on n points.
-    pub fn every(&self, n: usize) -> usize {
-        ((self.x.nrows() as f64 / n as f64 / SHARE).ceil() as usize).max(1)
+    /// Iterations between two measurements, each of which takes `m/n` of an iteration on n points. On a GPU all points are prepared and sent
+    /// for a measurement, which takes as long as several iterations.
+    pub fn every(&self, n: usize, device: Device) -> usize {
+        let least = if device == Device::Cpu { 1 } else { ON_GPU };
+        ((self.x.nrows() as f64 / n as f64 / SHARE).ceil() as usize).max(least)
     }
 }
 

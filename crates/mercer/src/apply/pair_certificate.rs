@@ -24,7 +24,8 @@ pub struct PairCertificate {
     pub residuals: Vec<f64>,
     /// The largest entry of `|C − I|`.
     pub orthonormality: f64,
-    /// `Σ_j ⟨ψ_j,Kψ_j⟩/⟨ψ_j,ψ_j⟩`: the part of the trace of `κ − 1` that the functions have. The whole trace is not known.
+    /// `tr(C⁻¹R)`: the part of the trace of `κ − 1` that is in the span of the functions, whatever functions span it; the largest quotient where C is
+    /// singular. The whole trace is not known.
     pub captured: f64,
 }
 
@@ -63,18 +64,24 @@ impl PairCertificate {
         let off = |((i, j), v): ((usize, usize), &f64)| (v - f64::from(u8::from(i == j))).abs();
         let mut error = Array2::from_shape_fn((k, k), |(i, j)| r[[i, j]] - eigenvalues[j] * c[[i, j]]);
         // A direction that the pairs do not show, or where C is singular, has no residual to speak of: it counts as 1.
-        let residuals = match Cholesky::new(Device::Cpu, c.view()) {
+        let (residuals, captured) = match Cholesky::new(Device::Cpu, c.view()) {
             Ok(factor) => {
                 solve_lower(factor.lower()?, error.view_mut());
                 let share = |j: usize| (error.column(j).dot(&error.column(j)).sqrt() / eigenvalues[j]).min(1.0);
-                (0..k).map(|j| if eigenvalues[j] > 0.0 { share(j) } else { 1.0 }).collect()
+                let residuals = (0..k).map(|j| if eigenvalues[j] > 0.0 { share(j) } else { 1.0 }).collect();
+                // tr(C⁻¹R) = tr(L⁻¹ R L⁻ᵀ)
+                let mut half = r;
+                solve_lower(factor.lower()?, half.view_mut());
+                let mut whole = half.t().as_standard_layout().into_owned();
+                solve_lower(factor.lower()?, whole.view_mut());
+                (residuals, whole.diag().sum())
             }
-            Err(_) => vec![1.0; k],
+            Err(_) => (vec![1.0; k], quotients.iter().copied().fold(0.0, f64::max)),
         };
         Ok(PairCertificate {
             pairs: groups,
             held_out,
-            captured: quotients.iter().sum(),
+            captured,
             quotients,
             intervals,
             residuals,
@@ -150,5 +157,12 @@ mod tests {
         });
         let mixed = PairCertificate::new(turned.view(), partners(turned.view()).view(), &[0.7, 0.7], 2, true).unwrap();
         assert!(mixed.residuals.iter().all(|r| *r > 0.08), "{mixed:?}");
+        // The trace is that of the span, whatever functions there are in it.
+        let skew = Array2::from_shape_fn((2 * pairs, 2), |(i, j)| turned[[i, 0]] + 0.3 * j as f64 * turned[[i, 1]]);
+        let skew = PairCertificate::new(skew.view(), partners(skew.view()).view(), &[0.7, 0.7], 2, true).unwrap();
+        assert!(
+            (skew.captured - certificate.captured).abs() < 1e-9 && skew.quotients.iter().sum::<f64>() > 1.5,
+            "{skew:?}"
+        );
     }
 }

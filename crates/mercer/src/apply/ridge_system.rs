@@ -319,7 +319,8 @@ impl System<'_> {
             let rows = self.held_out.expect("watched where there are rows");
             rows.error(self.predicted(rows.x.view(), c.to_owned())?)
         };
-        let watch = self.held_out.map(|rows| Watch { every: rows.every(self.x.nrows()), error: &error });
+        let watch =
+            self.held_out.map(|rows| Watch { every: rows.every(self.x.nrows(), self.context.device), error: &error });
         let kept = self.saving.path.is_some().then_some(&kept);
         let monitor = Monitor { kept, watch, record: None };
         let start = Array2::zeros(self.y.dim());
