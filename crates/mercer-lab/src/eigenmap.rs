@@ -1,11 +1,12 @@
 //! Codes from views of digits without labels: every objective with the same views, network and budget, in its own order and ended by
 //! Rayleigh–Ritz, by the accuracy of neighbours against the length of the code.
 
-use crate::{Options, Shown, compared, report, table};
+use crate::{Options, Shown, compared, report};
 use mercer::apply::{EmbeddingCode, FittedCode, Together, Transform, ViewEigenmap, ViewRows};
 use mercer::data::{self, Target};
-use mercer::spectrum::neural::{Eigenmap, PairObjective, Settings, neighbour_accuracy};
+use mercer::spectrum::neural::{PairObjective, Settings, neighbour_accuracy};
 use mercer::{Error, FitContext, Result};
+use mercer_figure::report::Table;
 use mercer_figure::{Plot, text};
 use ndarray::s;
 use serde::Serialize;
@@ -49,6 +50,7 @@ struct Code {
 
 const OWN: &str = "own";
 const RITZ: &str = "Ritz";
+const VARIANCE: &str = "variance";
 
 pub fn reproduce(options: &Options, context: &FitContext<'_>) -> Result<Shown> {
     let found = run(Config::new(options, context.seed), context)?;
@@ -68,12 +70,13 @@ pub fn reproduce(options: &Options, context: &FitContext<'_>) -> Result<Shown> {
     let eigenmap = found.codes.iter().find(|c| c.objective == "eigenmap" && c.order == OWN).expect("it is among them");
     let verdict = format!(
         "with {length} coordinates the best code ended by Rayleigh–Ritz is that of {} ({}), the best in an objective's own order that of {} ({}); Neural \
-         Eigenmap in its own order has {}",
+         Eigenmap in its own order has {}, and principal components of the pixels {}",
         ritz.objective,
         text::percent(ritz.accuracy[at]),
         own.objective,
         text::percent(own.accuracy[at]),
-        text::percent(eigenmap.accuracy[at])
+        text::percent(eigenmap.accuracy[at]),
+        text::percent(best(VARIANCE, at).accuracy[at])
     );
     let helped: Vec<f64> = found
         .codes
@@ -112,32 +115,24 @@ fn pair<'a>(codes: &'a [Code], objective: &str, order: &str) -> Option<&'a Code>
     codes.iter().find(|c| c.objective == objective && c.order == order)
 }
 
-fn shown(found: &Results) -> mercer_figure::report::Table {
-    let rows: Vec<(&Code, String)> = found
-        .codes
-        .iter()
-        .map(|c| {
-            let cells: Vec<String> =
-                found.lengths.iter().zip(&c.accuracy).map(|(m, a)| format!("{m}: {}", text::percent(*a))).collect();
-            (c, cells.join(", "))
-        })
-        .collect();
-    table(
-        &rows,
-        &[
-            ("objective", |(c, _)| c.objective.clone()),
-            ("order", |(c, _)| c.order.into()),
-            ("accuracy by length", |(_, cells)| cells.clone()),
-            ("trace", |(c, _)| c.captured.map_or_else(|| "–".into(), |v| text::number(v, 3))),
-            ("residual", |(c, _)| c.residual.map_or_else(|| "–".into(), |v| text::number(v, 2))),
-            ("seconds", |(c, _)| text::number(c.seconds, 2)),
-        ],
+fn shown(found: &Results) -> Table {
+    let number = |value: Option<f64>, digits| value.map_or_else(|| text::GAP.into(), |v| text::number(v, digits));
+    let lengths = found.lengths.iter().map(|m| format!("m = {m}"));
+    let headings: Vec<String> = ["objective".into(), "order".into()].into_iter().chain(lengths).collect();
+    let headings = headings.iter().map(String::as_str).chain(["trace", "residual", "seconds"]).collect::<Vec<_>>();
+    let row = |code: &Code| -> Vec<String> {
+        let accuracy = code.accuracy.iter().map(|a| text::percent(*a));
+        let rest = [number(code.captured, 3), number(code.residual, 2), text::number(code.seconds, 2)];
+        [code.objective.clone(), code.order.into()].into_iter().chain(accuracy).chain(rest).collect()
+    };
+    Table::of(&headings, &found.codes.iter().map(row).collect::<Vec<_>>()).caption(
+        "Accuracy of neighbours by the first m coordinates; the trace and the mean residual on pairs of held-out rows.",
     )
 }
 
 fn figure(found: &Results) -> String {
     let lengths: Vec<f64> = found.lengths.iter().map(|m| *m as f64).collect();
-    let mut plot = Plot::new("Codes of digits").x("length of the code").y("accuracy of neighbours");
+    let mut plot = Plot::new("Codes of digits").x_log("length of the code").y("accuracy of neighbours");
     let mut colour = 0;
     for code in &found.codes {
         if code.order == OWN {
@@ -155,10 +150,6 @@ fn figure(found: &Results) -> String {
 fn run(config: Config, context: &FitContext<'_>) -> Result<Results> {
     let digits = data::open("digits", &Default::default())?;
     let lengths: Vec<usize> = [1, 2, 4, 8, 16, 32].into_iter().filter(|m| *m <= config.k).collect();
-    let unordered = Eigenmap { ordered: false, ..Eigenmap::default() };
-    let mut objectives: Vec<(String, PairObjective)> =
-        PairObjective::all().into_iter().map(|objective| (objective.name().to_owned(), objective)).collect();
-    objectives.insert(1, ("eigenmap-unordered".into(), unordered.into()));
     let mut codes: Vec<Code> = vec![];
     let mut augmentation = String::new();
     for run in 0..config.runs {
@@ -167,11 +158,11 @@ fn run(config: Config, context: &FitContext<'_>) -> Result<Results> {
         let [fit, test] = [rows(&fit)?, rows(&test)?];
         let context = FitContext { seed, ..*context };
         let settings = Settings { batch: config.batch, learning_rate: config.learning_rate, ..Settings::default() };
-        for (name, objective) in &objectives {
+        for (name, objective) in PairObjective::named() {
             for (ritz, order) in [(true, RITZ), (false, OWN)] {
                 let start = Instant::now();
                 let eigenmap = ViewEigenmap {
-                    objective: *objective,
+                    objective,
                     ritz,
                     epochs: config.epochs,
                     settings: settings.clone(),
@@ -183,7 +174,7 @@ fn run(config: Config, context: &FitContext<'_>) -> Result<Results> {
                 let accuracy = accuracies(&code, &fit, &test, &lengths)?;
                 let certificate = &code.certificate;
                 let (captured, residual) = (Some(certificate.captured), Some(certificate.mean_residual()));
-                add(&mut codes, Code { objective: name.clone(), order, accuracy, captured, residual, seconds });
+                add(&mut codes, Code { objective: name.to_owned(), order, accuracy, captured, residual, seconds });
             }
         }
         let start = Instant::now();
@@ -191,7 +182,7 @@ fn run(config: Config, context: &FitContext<'_>) -> Result<Results> {
         let accuracy = accuracies(&pca, &fit, &test, &lengths)?;
         let seconds = start.elapsed().as_secs_f64();
         let objective = "principal components of pixels".to_owned();
-        add(&mut codes, Code { objective, order: "variance", accuracy, captured: None, residual: None, seconds });
+        add(&mut codes, Code { objective, order: VARIANCE, accuracy, captured: None, residual: None, seconds });
     }
     let share = 1.0 / config.runs as f64;
     for code in &mut codes {

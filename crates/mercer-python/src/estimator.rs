@@ -5,13 +5,14 @@ use crate::options::Options;
 use mercer::apply::{
     Affinity, Alpha, Bandwidth, ClassWeights, DiffusionMaps, EigenSolver, EpochSolver, Falkon, FeatureLogistic,
     FeatureMap, FeatureProcess, FeatureRidge, Fit, GaussianProcess, GaussianProcessClassifier, IterativeProcess,
-    KernelPca, KernelSearch, LaplacianEigenmaps, Learner, MetricForm, NadarayaWatson, NtkEnsemble, ProcessFeatures,
-    RecursiveFeatureMachine, Ridge, RidgeSolver, SpectralRidge, Tuning,
+    KernelPca, KernelSearch, LandmarkSolver, LaplacianEigenmaps, Learner, MetricForm, NadarayaWatson, NtkEnsemble,
+    ProcessFeatures, RecursiveFeatureMachine, Ridge, RidgeSolver, SpectralRidge, Tuning, ViewEigenmap, ViewRows,
 };
 use mercer::data::Target;
 use mercer::kernel::{Expression, Kernel};
 use mercer::laplace::{FunctionLaplace, FunctionMethod, NetworkFunctions};
 use mercer::operator::{DenseOperator, OnPoints};
+use mercer::spectrum::neural::{PairObjective, Settings};
 use mercer::spectrum::{Exact, Krylov, Problem, Sampling, Spectrum};
 use mercer::{Error, FitContext, Result, fail_if};
 use ndarray::{Array3, ArrayView2, s};
@@ -46,6 +47,7 @@ pub fn fit(kind: &str, mut o: Options, x: ArrayView2<f64>, y: Option<&Target>, c
             let time = o.take("time")?.unwrap_or(usual.time);
             Handle::transform(DiffusionMaps { k, solver, alpha, time, ..usual }.fit(x, &(), context)?)
         }
+        "eigenmap" => Handle::transform(eigenmap(&mut o)?.fit(&view_rows(&mut o, x)?, None, context)?),
         "gp" => gaussian_process(&mut o, x, target()?, context)?,
         "laplace" => laplace(&mut o, x, target()?, context)?,
         "matrix" => of_matrix(&mut o, x, target()?, context)?,
@@ -53,6 +55,31 @@ pub fn fit(kind: &str, mut o: Options, x: ArrayView2<f64>, y: Option<&Target>, c
     };
     o.finish(kind)?;
     Ok(fitted)
+}
+
+/// A network that is trained on pairs of views.
+fn eigenmap(o: &mut Options) -> Result<ViewEigenmap> {
+    let usual = ViewEigenmap::new(o.need::<String>("net")?, o.need("k")?);
+    let augmentation = o.take::<String>("augment")?.map(|parts| parts.parse()).transpose()?;
+    let settings = Settings {
+        batch: o.take("batch")?.unwrap_or(usual.settings.batch),
+        learning_rate: o.take("rate")?.unwrap_or(usual.settings.learning_rate),
+        ..usual.settings
+    };
+    Ok(ViewEigenmap {
+        projector: o.take("projector")?,
+        augmentation,
+        objective: o.word("objective", &PairObjective::named())?.unwrap_or(usual.objective),
+        ritz: o.take("ritz")?.unwrap_or(usual.ritz),
+        epochs: o.take("epochs")?.unwrap_or(usual.epochs),
+        settings,
+        ..usual
+    })
+}
+
+/// The rows to make views of, images where their channels, height and width are given.
+fn view_rows(o: &mut Options, x: ArrayView2<f64>) -> Result<ViewRows> {
+    Ok(ViewRows { image: o.take("image")?, ..ViewRows::new(x.to_owned()) })
 }
 
 /// The kernel of the options, every parameter a number.
@@ -243,14 +270,15 @@ impl Learning {
                 self.on_features(FeatureMap::Random { kernel, features, sampling: Sampling::default() }, x, y, context)
             }
             "spectrum" => self.spectral(kernel, x, y, context),
-            "falkon" => {
+            "falkon" | "krill" => {
+                let solver = if way == "krill" { LandmarkSolver::Krill } else { LandmarkSolver::Falkon };
                 let landmarks = self.rank.unwrap_or(CENTRES).min(x.nrows());
-                let falkon =
-                    Falkon { alpha: self.alpha, class_weights: self.class_weights, ..Falkon::new(kernel, landmarks) };
+                let (alpha, class_weights) = (self.alpha, self.class_weights);
+                let falkon = Falkon { alpha, class_weights, solver, ..Falkon::new(kernel, landmarks) };
                 Ok(Handle::predict(falkon.fit(x, y, context)?))
             }
             other => {
-                let known = ["auto", "ridge", "nystrom", "random-features", "spectrum", "linear", "falkon"];
+                let known = ["auto", "ridge", "nystrom", "random-features", "spectrum", "linear", "falkon", "krill"];
                 Err(Error::unknown("method", other, known))
             }
         }

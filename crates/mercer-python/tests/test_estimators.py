@@ -50,7 +50,7 @@ def test_kernel_ridge_is_that_of_scikit_learn(kernel, parameters):
     np.testing.assert_allclose(own.predict(NEW), peer.predict(NEW), rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.parametrize("method", ["nystrom", "random-features", "spectrum", "falkon", "auto"])
+@pytest.mark.parametrize("method", ["nystrom", "random-features", "spectrum", "falkon", "krill", "auto"])
 def test_every_way_of_ridge_learns(method):
     ridge = mercer.KernelRidge(alpha="auto", kernel="rbf(lengthscale=median)", method=method, fit_intercept=True).fit(X, Y)
     assert ridge.score(NEW, np.sin(NEW[:, 0]) + 0.1 * NEW[:, 1]) > 0.9 and ridge.alpha_ > 0

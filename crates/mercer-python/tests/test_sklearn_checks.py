@@ -11,6 +11,7 @@ import mercer
         mercer.Spectrum(n_components=2, method="nystrom"),
         mercer.NeuralEigenfunctions(n_components=2, steps=5, objective="neuralef"),
         mercer.NeuralEigenfunctions(n_components=2, steps=5, objective="ritz"),
+        mercer.Eigenmap(n_components=2, net="dense(8) relu", epochs=2),
         mercer.KernelPCA(),
         mercer.KernelPCA(n_components=2, kernel="rbf(lengthscale=median)"),
         mercer.Nystroem(),

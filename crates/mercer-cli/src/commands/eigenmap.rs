@@ -15,7 +15,7 @@ use mercer::apply::{FittedCode, PairCertificate, Saved, ViewEigenmap, ViewRows};
 use mercer::compute::Rule;
 use mercer::data::{Dataset, Scaling, Target};
 use mercer::net::ScheduleKind;
-use mercer::spectrum::neural::{Augmentation, Eigenmap as EigenmapObjective, PairObjective, Settings};
+use mercer::spectrum::neural::{Augmentation, PairObjective, Settings};
 use mercer::{FitContext, Result, fail_if};
 use serde_json::json;
 use std::path::PathBuf;
@@ -47,7 +47,7 @@ pub struct Eigenmap {
     pairs: Option<String>,
 
     /// What trains the network
-    #[arg(long, value_name = "NAME", default_value = "eigenmap", value_parser = PossibleValuesParser::new(PairObjective::all().iter().map(|o| o.name()).chain(["eigenmap-unordered"])))]
+    #[arg(long, value_name = "NAME", default_value = "eigenmap", value_parser = PossibleValuesParser::new(PairObjective::named().into_iter().map(|(name, _)| name)))]
     objective: String,
 
     /// Take the functions of the objective in its own order, without a final Rayleigh–Ritz on the pairs
@@ -133,13 +133,12 @@ impl Eigenmap {
     }
 
     fn estimator(&self) -> ViewEigenmap {
-        let named = PairObjective::all().into_iter().find(|objective| objective.name() == self.objective);
-        let unordered = EigenmapObjective { ordered: false, ..EigenmapObjective::default() };
+        let named = PairObjective::named().into_iter().find(|(name, _)| *name == self.objective);
         let usual = Settings::default();
         ViewEigenmap {
             projector: self.projector,
             augmentation: self.augment.clone(),
-            objective: named.unwrap_or(unordered.into()),
+            objective: named.expect("a name that the option allows").1,
             ritz: !self.no_ritz,
             epochs: self.epochs,
             settings: Settings {

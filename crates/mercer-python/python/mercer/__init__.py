@@ -11,6 +11,7 @@ array([0.519, 0.303, 0.127])
 
 from ._base import MercerWarning
 from ._certificate import Certificate
+from ._eigenmap import Eigenmap
 from ._features import Nystroem, RBFSampler
 from ._figure import Figure, scatter
 from ._kernel import Kernel, Operator, kernel, kernels, operator
@@ -31,6 +32,7 @@ from ._spectrum import NeuralEigenfunctions, Spectrum, load
 __all__ = [
     "Certificate",
     "DiffusionMaps",
+    "Eigenmap",
     "Figure",
     "GaussianProcessClassifier",
     "GaussianProcessRegressor",

@@ -130,7 +130,7 @@ class KernelRidge(_Regressor):
         points).
     kernel : a name that scikit-learn has, an expression such as `"matern52(lengthscale=auto)"`, a callable, or "precomputed".
     fit_intercept : whether a constant is added; scikit-learn has none.
-    method : "ridge" (all points), "nystrom", "random-features", "spectrum", "linear", "falkon", or "auto" by the number of points.
+    method : "ridge" (all points), "nystrom", "random-features", "spectrum", "linear", "falkon", "krill", or "auto" by the number of points.
     rank : landmarks, features or eigenfunctions of a method; of the preconditioner for ridge by conjugate gradients.
     solver : of "ridge": "auto", "direct", "cg", "askotch", "eigenpro" or "richardson".
 

@@ -158,7 +158,10 @@ mod tests {
         let mixed = PairCertificate::new(turned.view(), partners(turned.view()).view(), &[0.7, 0.7], 2, true).unwrap();
         assert!(mixed.residuals.iter().all(|r| *r > 0.08), "{mixed:?}");
         // The trace is that of the span, whatever functions there are in it.
-        let skew = Array2::from_shape_fn((2 * pairs, 2), |(i, j)| turned[[i, 0]] + 0.3 * j as f64 * turned[[i, 1]]);
+        let skew = Array2::from_shape_fn((2 * pairs, 2), |(i, j)| {
+            let [a, b] = hermite(x[i]);
+            a + 0.1 * j as f64 * b
+        });
         let skew = PairCertificate::new(skew.view(), partners(skew.view()).view(), &[0.7, 0.7], 2, true).unwrap();
         assert!(
             (skew.captured - certificate.captured).abs() < 1e-9 && skew.quotients.iter().sum::<f64>() > 1.5,

@@ -88,3 +88,18 @@ kinds!(
     /// Which objective trains one network on pairs of views. Example: [`ViewPairs`](super::ViewPairs).
     PairObjective: Eigenmap, NeuralEf, Nested, SpectralContrastive, BarlowTwins, VicReg, SimClr
 );
+
+impl PairObjective {
+    /// Every objective by the name that programs give it, the unordered eigenmap among them.
+    ///
+    /// ```
+    /// use mercer::spectrum::neural::PairObjective;
+    /// assert!(PairObjective::named().iter().any(|(name, _)| *name == "eigenmap-unordered"));
+    /// ```
+    pub fn named() -> Vec<(&'static str, PairObjective)> {
+        let mut named: Vec<_> =
+            PairObjective::all().into_iter().map(|objective| (objective.name(), objective)).collect();
+        named.insert(1, ("eigenmap-unordered", Eigenmap { ordered: false, ..Eigenmap::default() }.into()));
+        named
+    }
+}
