@@ -18,7 +18,7 @@ pub struct PairCertificate {
     pub held_out: bool,
     /// `⟨ψ_j,Kψ_j⟩/⟨ψ_j,ψ_j⟩` there, `[k]`.
     pub quotients: Vec<f64>,
-    /// An interval for each that holds it with probability 0.95, from the spread over pairs, `[k]`.
+    /// A 95 % confidence interval of each quotient, from its spread over pairs, `[k]`.
     pub intervals: Vec<[f64; 2]>,
     /// `‖L⁻¹(R − μ_jC)e_j‖/μ_j`, at most 1, with the eigenvalues `μ_j` of the fit, `[k]`.
     pub residuals: Vec<f64>,

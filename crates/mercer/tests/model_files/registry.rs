@@ -1,6 +1,12 @@
 //! Kernels from outside the crate, loaded through a registry.
 
 use super::*;
+use mercer::Registry;
+use mercer::apply::{
+    Affinity, Fit, Fitted, FittedEigenmaps, FittedRidge, LaplacianEigenmaps, Predict, Ridge, Saved, Transform,
+};
+use mercer::data::Target;
+use mercer::kernel::{self, Formula, Kind, Pair, Parameter, Statistic};
 
 /// `1/(1 + (‖x−x'‖/ℓ)²)`, which the crate does not have.
 #[derive(Clone, Debug, PartialEq)]
