@@ -30,24 +30,30 @@ pub struct IntervalReport {
 impl IntervalReport {
     /// The report on targets `[n]`, predictions `[n]` and standard deviations `[n]` above zero.
     pub fn new(truth: &[f64], predicted: &[f64], deviations: &[f64], level: f64) -> Result<IntervalReport> {
-        let n = truth.len();
-        fail_if!(
-            n == 0 || predicted.len() != n || deviations.len() != n,
-            "there are {n} targets, {} predictions and {} deviations",
-            predicted.len(),
-            deviations.len()
-        );
-        let z = interval_factor(level)?;
-        let mean = |f: &dyn Fn(usize) -> f64| (0..n).map(f).sum::<f64>() / n as f64;
-        let error = |i: usize| truth[i] - predicted[i];
-        Ok(IntervalReport {
-            rmse: mean(&|i| error(i).powi(2)).sqrt(),
-            nll: mean(&|i| 0.5 * (error(i) / deviations[i]).powi(2) + deviations[i].ln() + 0.5 * TAU.ln()),
-            level,
-            coverage: mean(&|i| f64::from(u8::from(error(i).abs() <= z * deviations[i]))),
-            width: mean(&|i| 2.0 * z * deviations[i]),
-        })
+        let rows = row_measures(truth, predicted, deviations, level)?;
+        let mut means = [0.0; 4];
+        rows.iter().for_each(|row| means.iter_mut().zip(row).for_each(|(mean, v)| *mean += v / rows.len() as f64));
+        let [nll, square, coverage, width] = means;
+        Ok(IntervalReport { rmse: square.sqrt(), nll, level, coverage, width })
     }
+}
+
+/// Of each target: `−log N(y_i; f_i, s_i²)`, the squared error, 1 within the interval of this level, and the interval's width.
+pub(crate) fn row_measures(truth: &[f64], predicted: &[f64], deviations: &[f64], level: f64) -> Result<Vec<[f64; 4]>> {
+    let n = truth.len();
+    fail_if!(
+        n == 0 || predicted.len() != n || deviations.len() != n,
+        "there are {n} targets, {} predictions and {} deviations",
+        predicted.len(),
+        deviations.len()
+    );
+    let z = interval_factor(level)?;
+    let row = |i: usize| {
+        let (error, s) = (truth[i] - predicted[i], deviations[i]);
+        let nll = 0.5 * (error / s).powi(2) + s.ln() + 0.5 * TAU.ln();
+        [nll, error * error, f64::from(u8::from(error.abs() <= z * s)), 2.0 * z * s]
+    };
+    Ok((0..n).map(row).collect())
 }
 
 /// The z with `P(|N(0,1)| ≤ z) = level`.

@@ -119,6 +119,7 @@ pub use gaussian_process_classifier::{FittedGaussianProcessClassifier, GaussianP
 pub use interval_report::IntervalReport;
 #[doc(hidden)]
 pub use interval_report::interval_factor;
+pub(crate) use interval_report::row_measures;
 pub use iterative_process::{FittedIterativeProcess, IterativeProcess};
 pub use kernel_pca::{FittedKernelPca, KernelPca};
 pub use laplacian_eigenmaps::{Affinity, LaplacianEigenmaps};

@@ -2,10 +2,9 @@
 
 use super::Estimate;
 use super::calibration::bootstrap;
-use crate::apply::interval_factor;
-use crate::{Result, fail_if};
+use crate::Result;
+use crate::apply::row_measures;
 use serde::Serialize;
-use std::f64::consts::TAU;
 
 /// A measure of predictions `N(f_i, s_i²)`. Example: [`NumberCases`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -45,20 +44,7 @@ pub struct NumberCases {
 impl NumberCases {
     /// Of targets `[n]`, predictions `[n]`, standard deviations `[n]` above zero, and intervals of this level.
     pub fn of(truth: &[f64], predicted: &[f64], deviations: &[f64], level: f64) -> Result<NumberCases> {
-        let n = truth.len();
-        fail_if!(
-            n == 0 || predicted.len() != n || deviations.len() != n,
-            "there are {n} targets, {} predictions and {} deviations",
-            predicted.len(),
-            deviations.len()
-        );
-        let z = interval_factor(level)?;
-        let row = |i: usize| {
-            let (error, s) = (truth[i] - predicted[i], deviations[i]);
-            let nll = 0.5 * (error / s).powi(2) + s.ln() + 0.5 * TAU.ln();
-            [nll, error * error, f64::from(u8::from(error.abs() <= z * s)), 2.0 * z * s]
-        };
-        Ok(NumberCases { rows: (0..n).map(row).collect() })
+        row_measures(truth, predicted, deviations, level).map(|rows| NumberCases { rows })
     }
 
     /// A measure on all rows.
@@ -89,19 +75,25 @@ impl NumberCases {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::apply::IntervalReport;
     use crate::rng::Rng;
 
     #[test]
-    fn measures_are_those_of_the_report_and_intervals_those_of_the_central_limit() {
+    fn measures_are_means_and_intervals_those_of_the_central_limit() {
         let mut rng = Rng::new(3);
         let n = 1500;
         let mut draw = || (0..n).map(|_| rng.normal()).collect::<Vec<f64>>();
         let (truth, predicted, noise) = (draw(), draw(), draw());
         let deviations: Vec<f64> = noise.iter().map(|v| 1.0 + 0.3 * v.abs()).collect();
         let cases = NumberCases::of(&truth, &predicted, &deviations, 0.9).unwrap();
-        let report = IntervalReport::new(&truth, &predicted, &deviations, 0.9).unwrap();
-        let wanted = [report.nll, report.rmse, report.coverage, report.width];
+        let mean = |of: &dyn Fn(usize) -> f64| (0..n).map(of).sum::<f64>() / n as f64;
+        let square = |i: usize| (truth[i] - predicted[i]).powi(2);
+        let (z, tau) = (1.644_853_626_951_472_7, std::f64::consts::TAU);
+        let wanted = [
+            mean(&|i| 0.5 * square(i) / deviations[i].powi(2) + 0.5 * (tau * deviations[i].powi(2)).ln()),
+            mean(&square).sqrt(),
+            mean(&|i| f64::from(u8::from(square(i).sqrt() <= z * deviations[i]))),
+            mean(&|i| 2.0 * z * deviations[i]),
+        ];
         for (measure, want) in NumberMeasure::ALL.into_iter().zip(wanted) {
             assert!((cases.measure(measure) - want).abs() < 1e-12, "{measure:?}");
         }
