@@ -85,7 +85,7 @@ pub struct FittedGaussianProcess {
 /// How a search for hyper-parameters ended. Example: [`GaussianProcess`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SearchEnd {
-    /// Whether the gradient vanishes.
+    /// Whether the gradient vanishes, or the last steps changed next to nothing.
     pub converged: bool,
     /// Its largest component, in the logarithms of the parameters, for each row.
     pub gradient: f64,

@@ -20,6 +20,9 @@ const LEAST_NOISE: f64 = 1e-8;
 /// The largest component of the gradient that counts as zero, for a criterion of order 1.
 const TOLERANCE: f64 = 1e-5;
 
+/// A search has settled when so many steps lower the criterion, which is of order 1, by less than this: a mean over 2000 rows cannot tell less.
+const SETTLED: (usize, f64) = (10, 1e-5);
+
 /// How far an amplitude or a lengthscale may go from its start: this factor up or down.
 const FARTHEST: f64 = 1e5;
 
@@ -73,7 +76,7 @@ pub struct Tuned {
     pub value: f64,
     /// The largest component of its gradient, in the logarithms of the parameters.
     pub gradient: f64,
-    /// Whether the gradient vanishes there.
+    /// Whether the gradient vanishes there, or ten steps changed the criterion by less than 1e-5.
     pub converged: bool,
     /// Steps that were made from this start.
     pub steps: usize,
@@ -187,13 +190,17 @@ impl<T: OnMatrix> Search<'_, T> {
                 _ => first.iter().map(|θ| θ + rng.normal()).collect(),
             };
             let stage = self.context.stage("start", number + 1, count);
+            let (mut values, mut settled) = (vec![], false);
             let goes_on = |step: usize, value: f64, gradient: f64| {
+                values.push(value);
+                settled = values.len() > SETTLED.0 && values[values.len() - 1 - SETTLED.0] - value < SETTLED.1;
                 keeps.get_or_insert_with(|| self.context.keeps_best());
                 let note = format!("criterion {value:.4}, gradient {gradient:.1e}");
                 stage.step("hyper-parameters", step, self.tuning.steps, &note);
-                !self.context.interrupted()
+                !(settled || self.context.interrupted())
             };
             let found = minimise(start, &bounds, (TOLERANCE, self.tuning.steps), |θ| self.at(θ), goes_on)?;
+            let found = found.map(|found| Minimum { converged: found.converged || settled, ..found });
             starts.extend(found.as_ref().map(|found| found.value));
             best = [best, found].into_iter().flatten().min_by(|a, b| a.value.total_cmp(&b.value));
             if self.context.interrupted() {
