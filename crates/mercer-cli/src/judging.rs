@@ -2,6 +2,7 @@
 
 use crate::context::Context;
 use crate::text;
+use crate::uncertainty::WITHOUT_TEST;
 use clap::Args;
 use mercer::classifier::{Classifier, Labelled};
 use mercer::data::Dataset;
@@ -69,7 +70,7 @@ impl Judging {
         };
         let test = self.test.as_deref().map(&open).transpose()?;
         if test.is_none() {
-            context.note("without --test, methods are measured on the validation rows, which also choose among them");
+            context.note(WITHOUT_TEST);
         }
         let (fit, validation) = (labelled(&fit)?, labelled(&validation)?);
         let test = test.as_ref().map(labelled).transpose()?;

@@ -2,9 +2,10 @@
 
 use crate::posterior::entropies_of;
 use crate::text;
-use mercer::Result;
 use mercer::apply::softmax_rows;
 use mercer::classifier::{Cases, Detection, Estimate, Labelled, Measure, NumberCases, NumberMeasure};
+use mercer::data::split_rows;
+use mercer::{Result, fail_if};
 use mercer_figure::report::Table;
 use ndarray::{Array1, Array2};
 use serde_json::{Value, json};
@@ -19,11 +20,45 @@ pub struct Answers {
 }
 
 impl Answers {
+    /// Of all rows, from those of the rows of each half.
+    pub fn joined(halves: &Halves, parts: [Answers; 2]) -> Answers {
+        let n = halves.iter().map(Vec::len).sum();
+        let mut scores = Array2::zeros((n, parts[0].scores.ncols()));
+        let mut deviations = parts[0].deviations.as_ref().map(|_| Array1::zeros(n));
+        for (rows, part) in halves.iter().zip(parts) {
+            for (i, &row) in rows.iter().enumerate() {
+                scores.row_mut(row).assign(&part.scores.row(i));
+                if let (Some(all), Some(some)) = (&mut deviations, &part.deviations) {
+                    all[row] = some[i];
+                }
+            }
+        }
+        Answers { scores, deviations }
+    }
+
     /// `−Σ_c p_c log p_c` `[n]`
     fn entropies(&self) -> Vec<f64> {
         entropies_of(softmax_rows(self.scores.clone()).view())
     }
 }
+
+/// The rows of the two halves of the validation rows: what is found on one of them is judged on the other.
+pub type Halves = [Vec<usize>; 2];
+
+/// The halves of n validation rows, drawn at random.
+pub fn halves(n: usize, seed: u64) -> Result<Halves> {
+    fail_if!(n < 2, "there is {n} validation row; two at least are needed, to judge on one what is found on the other");
+    split_rows(n, 0.5, seed)
+}
+
+/// The choices of n validation rows that a method is fitted with: all, for the model that is kept, and each half.
+pub fn choices(n: usize, halves: &Halves) -> [Vec<usize>; 3] {
+    [(0..n).collect(), halves[0].clone(), halves[1].clone()]
+}
+
+/// What is said where there are no test rows.
+pub const WITHOUT_TEST: &str =
+    "without --test, methods are measured on the validation rows, each half by what was found on the other half";
 
 /// A fitted method: its name, what else is known of it, its classes (none of a number), and the seconds of fit and prediction.
 pub struct About {
@@ -88,7 +123,8 @@ impl Quality {
 }
 
 impl Judged {
-    /// Of answers on the rows of `test`; the loss on those of `validation`; how it tells the rows of other answers from `test`.
+    /// Of answers on the rows of `test`; the loss on those of `validation`, each half by what was found on the other; how it tells the rows
+    /// of other answers from `test`.
     pub fn new(
         about: About,
         validation: (&Labelled, &Answers),
@@ -137,7 +173,8 @@ impl Judged {
     }
 }
 
-/// The place of the method that was asked for, or, for `auto`, of the one with the lowest NLL on so many validation rows; and why.
+/// The place of the method that was asked for, or, for `auto`, of the one with the lowest NLL on so many validation rows, each half judged by
+/// what was found on the other; and why.
 pub fn chosen(all: &[&Judged], method: &str, rows: usize) -> (usize, String) {
     if method != "auto" {
         let place = all.iter().position(|judged| judged.name() == method);
@@ -147,8 +184,8 @@ pub fn chosen(all: &[&Judged], method: &str, rows: usize) -> (usize, String) {
     let best = (0..losses.len()).fold(0, |best, i| if losses[i] < losses[best] { i } else { best });
     let others = (0..losses.len()).filter(|i| *i != best).map(|i| format!("{} {:.4}", all[i].name(), losses[i]));
     let why = format!(
-        "{} has the lowest NLL on {}: {:.4} ({}); temperatures and amplitudes were found on the same rows, which favours methods that have more \
-         of them",
+        "{} has the lowest NLL on {}: {:.4} ({}); each half of these rows was judged by what was found on the other half, and the method was \
+         then fitted with all of them",
         all[best].name(),
         text::count(rows, "validation row"),
         losses[best],

@@ -54,6 +54,34 @@ fn a_network_gets_probabilities_and_every_method_stands_beside_the_baselines() {
     assert!(folder.said("inspect m.mercer").contains("laplace ("));
 }
 
+/// Without test rows, what is measured on the validation rows is what chooses among methods: each half by what was found on the other.
+#[test]
+fn methods_are_compared_on_rows_that_nothing_was_found_on() {
+    let folder = Folder::new();
+    folder.object("train digits --rows 1-900 --net 'dense(32) relu dense(10)' --epochs 30 --out net.safetensors");
+    let line =
+        "laplace net.safetensors digits --rows 1-900 --validation digits --prior validation --tempered --out m.mercer";
+    let found = folder.object(line);
+    assert!(found["why"].as_str().unwrap().contains("judged by what was found on the other half"), "{found}");
+    for method in found["methods"].as_array().unwrap() {
+        let [judged, measured] = [&method["validation_nll"], &method["test"]["nll"]["value"]].map(number);
+        assert!((judged - measured).abs() < 1e-12, "{method}");
+    }
+    // The temperature of all rows has the least loss on them: half of them cannot find a lower one for the other half.
+    let kept = folder.object(&format!("{line} --method temperature --test digits"));
+    let temperature = named(&kept, "temperature");
+    let [crossed, own] = [&temperature["validation_nll"], &temperature["test"]["nll"]["value"]].map(number);
+    assert!(own < crossed && crossed < own + 0.02, "{own} {crossed}");
+    // The network alone has nothing to find.
+    let map = named(&kept, "map");
+    assert!((number(&map["validation_nll"]) - number(&map["test"]["nll"]["value"])).abs() < 1e-9, "{map}");
+    std::fs::write(folder.join("one.csv"), "x,y\n1,0\n2,1\n3,0\n").unwrap();
+    folder
+        .object("train one.csv --target y --classify --net 'dense(2) relu dense(2)' --epochs 1 --out one.safetensors");
+    folder
+        .refuses("laplace one.safetensors one.csv --target y --classify --validation 0.4", "there is 1 validation row");
+}
+
 #[test]
 fn numbers_get_deviations_and_draws_are_reproducible() {
     let folder = Folder::new();

@@ -1,8 +1,7 @@
 //! What experiments on the uncertainty of networks share: rotated images, folds of rows, measures of their predictions.
 
-use mercer::classifier::Labelled;
 use mercer::rng::Rng;
-use ndarray::{Array2, ArrayView2, Axis};
+use ndarray::{Array2, ArrayView2};
 
 /// Images `[n, channels·height·width]`, each turned about its centre by its own angle, in degrees: every pixel takes the value of the
 /// nearest one before the turn, those from outside the image the value `fill` of their channel.
@@ -47,17 +46,10 @@ pub fn folds(n: usize, count: usize, seed: u64) -> Vec<Vec<usize>> {
     (0..count).map(fold).collect()
 }
 
-/// Some rows of labelled ones.
-pub fn selected(data: &Labelled, rows: &[usize]) -> Labelled {
-    let of = |labels: &[usize]| if labels.is_empty() { vec![] } else { rows.iter().map(|&i| labels[i]).collect() };
-    let numbers = if data.numbers.is_empty() { vec![] } else { rows.iter().map(|&i| data.numbers[i]).collect() };
-    Labelled { x: data.x.select(Axis(0), rows), labels: of(&data.labels), numbers, ..data.clone() }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ndarray::{Array1, array};
+    use ndarray::{Array1, Axis, array};
 
     #[test]
     fn quarter_turns_move_pixels_and_others_fill_corners() {

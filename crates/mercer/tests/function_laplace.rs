@@ -197,6 +197,26 @@ fn the_precision_and_the_noise_have_the_least_loss_on_the_validation_rows() {
     close(&b.to_vec(), &(a * 10.0).to_vec(), 1e-6, "deviations");
 }
 
+/// Fits on several sets of validation rows are those with each of them alone.
+#[test]
+fn fits_on_halves_are_those_with_each_half_alone() {
+    let (z, j, y) = linear(200, 3, 4, 3);
+    let network = NetworkFunctions::jacobians(z.view(), j.view()).unwrap();
+    let halves = [(0..200).step_by(2).collect::<Vec<_>>(), (1..200).step_by(2).collect()];
+    let parts = halves.each_ref().map(|rows| (network.clone().at(rows), y.select(rows)));
+    for method in FunctionMethod::all(3) {
+        let laplace = FunctionLaplace { tempered: true, ..FunctionLaplace::new(method) };
+        let choices = parts.each_ref().map(|(network, y)| Some((network, y)));
+        let fits = laplace.fit_on(&network, &y, &choices, &FitContext::default()).unwrap();
+        let scores = |fitted: &FittedFunctionLaplace| fitted.scores_at(&network).unwrap();
+        for (fitted, part) in fits.iter().zip(choices) {
+            let alone = laplace.fit(&network, &y, part, &FitContext::default()).unwrap();
+            assert_eq!(scores(fitted), scores(&alone), "{}", method.name());
+        }
+        assert!(scores(&fits[0]) != scores(&fits[1]), "{}", method.name());
+    }
+}
+
 #[test]
 fn classes_with_a_temperature_and_draws_and_a_file() {
     let (z, j, y) = linear(200, 3, 4, 3);

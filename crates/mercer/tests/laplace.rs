@@ -326,6 +326,33 @@ fn the_temperature_and_the_validated_precision_have_the_least_loss() {
     }
 }
 
+/// Fits on choices of the validation rows are those with these rows alone, whatever is found on them.
+#[test]
+fn fits_on_some_validation_rows_do_not_see_the_others() {
+    let file = golden_file();
+    let context = FitContext::default();
+    for (name, methods) in [
+        ("dense", [Method::Temperature, Method::LastLayer, Method::FixedMean, Method::Map]),
+        ("number", [Method::LastLayer, Method::FixedMean, Method::Diagonal, Method::Map]),
+    ] {
+        let (network, data, new) = golden(&file[name]);
+        let halves = [(0..data.n()).step_by(2).collect::<Vec<_>>(), (1..data.n()).step_by(2).collect()];
+        for method in methods {
+            let laplace = Laplace { prior: Prior::Validation, tempered: true, ..Laplace::new(method) };
+            let fits = laplace.fit_on(&network, &data, &data, &halves, &context).unwrap();
+            assert_eq!(fits.len(), 2);
+            for (fitted, rows) in fits.iter().zip(&halves) {
+                let alone = laplace.fit(&network, &data, Some(&data.select(rows)), &context).unwrap();
+                let what = format!("{name} {}", method.name());
+                close(fitted.scores(new.view()).unwrap(), alone.scores(new.view()).unwrap(), 1e-12, &what);
+                assert_eq!(fitted.deviations(new.view()).unwrap(), alone.deviations(new.view()).unwrap(), "{what}");
+            }
+            let differs = fits[0].scores(new.view()).unwrap() != fits[1].scores(new.view()).unwrap();
+            assert_eq!(differs, name == "dense" && method != Method::Map, "{name} {}", method.name());
+        }
+    }
+}
+
 #[test]
 fn a_file_predicts_the_same_bits() {
     let (_folder, path) = scratch("m.mercer");

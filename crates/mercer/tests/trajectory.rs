@@ -268,6 +268,23 @@ fn the_scale_and_the_temperature_have_the_least_loss() {
     }
 }
 
+/// Fits on choices of the validation rows are those with these rows alone.
+#[test]
+fn fits_on_halves_are_those_with_each_half_alone() {
+    let (trajectory, (fit, other)) = (trajectory(), digits());
+    let halves = [(0..other.n()).step_by(2).collect::<Vec<_>>(), (1..other.n()).step_by(2).collect()];
+    for method in [Method::Swa, Method::Eigenfunctions { functions: 4 }, Method::Ritz { functions: 4 }] {
+        let settings = Settings { predictive: Predictive::Probit, ..Settings::new(method) };
+        let context = FitContext::default();
+        let fits = settings.fit_on(&trajectory, &fit, &other, &halves, &context).unwrap();
+        for (fitted, rows) in fits.iter().zip(&halves) {
+            let alone = settings.fit(&trajectory, &fit, &other.select(rows), &context).unwrap();
+            assert!((fitted.found.value / alone.found.value - 1.0).abs() < 1e-9, "{method:?}");
+        }
+        assert_eq!(fits[0].found.value != fits[1].found.value, method.functions().is_some(), "{method:?}");
+    }
+}
+
 #[test]
 fn networks_are_averaged_and_files_hold_every_method() {
     let (trajectory, (fit, other)) = (trajectory(), digits());

@@ -8,7 +8,7 @@ use crate::methods::choice;
 use crate::network::{Foreign, Input};
 use crate::posterior::Rows;
 use crate::text;
-use crate::uncertainty::{About, Answers, Judged};
+use crate::uncertainty::{About, Answers, Judged, WITHOUT_TEST, choices, halves};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use mercer::apply::Predict;
@@ -194,10 +194,10 @@ impl Laplace {
         Ok(())
     }
 
-    /// Says so where methods are measured on the rows that choose among them.
+    /// Says so where methods are measured on the rows that choose among them, too.
     pub(super) fn note_test(&self, context: &Context) {
         if self.test.is_none() {
-            context.note("without --test, methods are measured on the validation rows, which also choose among them");
+            context.note(WITHOUT_TEST);
         }
     }
 
@@ -276,24 +276,34 @@ impl Laplace {
     /// Fits a method, the `i`-th of `count`, and measures it.
     fn fitted(&self, method: Method, (i, count): (usize, usize), given: &Given, context: &Context) -> Result<Outcome> {
         let start = Instant::now();
-        let fitted = context.fitting(|fit| {
+        let halves = halves(given.validation.n(), context.seed)?;
+        let mut fits = context.fitting(|fit| {
             let stage = fit.stage(method.name(), i + 1, count);
             let fit = FitContext { data: self.source(), progress: &stage, ..*fit };
-            self.settings(method).fit(&given.network, &given.fit, Some(&given.validation), &fit)
+            let choices = choices(given.validation.n(), &halves);
+            self.settings(method).fit_on(&given.network, &given.fit, &given.validation, &choices, &fit)
         })?;
         let fit_seconds = start.elapsed().as_secs_f64();
+        let start = Instant::now();
+        let by_other = |half: usize| answers(&fits[2 - half], given.validation.select(&halves[half]).x.view());
+        let validation = Answers::joined(&halves, [by_other(0)?, by_other(1)?]);
+        let mut predict_seconds = start.elapsed().as_secs_f64();
+        let fitted = fits.swap_remove(0);
         fitted.notes().iter().for_each(|note| context.warn(format_args!("{}: {note}", method.name())));
         let start = Instant::now();
-        let test = answers(&fitted, given.measured().x.view())?;
+        let test = given.test.as_ref().map(|rows| answers(&fitted, rows.x.view())).transpose()?;
+        if test.is_some() {
+            predict_seconds = start.elapsed().as_secs_f64();
+        }
         let about = About {
             name: method.name(),
             object: object(&fitted, fit_seconds),
             classes: fitted.network.classes.clone(),
-            seconds: [fit_seconds, start.elapsed().as_secs_f64()],
+            seconds: [fit_seconds, predict_seconds],
         };
-        let validation = answers(&fitted, given.validation.x.view())?;
+        let test = test.as_ref().unwrap_or(&validation);
         let ood = given.ood.as_ref().map(|rows| answers(&fitted, rows.x.to_f64().view())).transpose()?;
-        let judged = Judged::new(about, (&given.validation, &validation), (given.measured(), &test), ood.as_ref())?;
+        let judged = Judged::new(about, (&given.validation, &validation), (given.measured(), test), ood.as_ref())?;
         Ok(Outcome { name: method.name(), model: Box::new(fitted), judged })
     }
 }

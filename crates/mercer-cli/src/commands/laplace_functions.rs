@@ -5,7 +5,7 @@ use super::laplace_shown::{Counts, Outcome};
 use crate::context::Context;
 use crate::function_files::Opened;
 use crate::text;
-use crate::uncertainty::{About, Answers, Judged};
+use crate::uncertainty::{About, Answers, Judged, halves};
 use mercer::apply::Predict;
 use mercer::classifier::Labelled;
 use mercer::data::{Dataset, Scaling, Task, split_rows};
@@ -50,6 +50,12 @@ impl<'a> Part<'a> {
         }
         let labelled = if opened.width() == 1 { Labelled::with_numbers(&rows) } else { Labelled::of(&rows) }?;
         Ok(Part { network, rows, labelled })
+    }
+
+    /// Some of the rows, in the given order.
+    fn select(&self, rows: &[usize]) -> Part<'a> {
+        let (network, labelled) = (self.network.clone().at(rows), self.labelled.select(rows));
+        Part { network, rows: self.rows.select(rows), labelled }
     }
 
     fn target(&self) -> &mercer::data::Target {
@@ -174,16 +180,27 @@ impl Laplace {
         let measured = test.as_ref().unwrap_or(validation);
         let tempered = self.tempered && fit.network.outputs() > 1;
         let laplace = FunctionLaplace { predictive: self.predictive(), tempered, ..FunctionLaplace::new(method) };
-        let fitted = context.fitting(|context| {
+        let halves = halves(validation.network.n(), context.seed)?;
+        let parts = [validation.select(&halves[0]), validation.select(&halves[1])];
+        let mut fits = context.fitting(|context| {
             let stage = context.stage(method.name(), i + 1, count);
             let context = FitContext { data: self.source(), progress: &stage, ..*context };
-            laplace.fit(&fit.network, fit.target(), Some((&validation.network, validation.target())), &context)
+            let choices = [validation, &parts[0], &parts[1]].map(|part| Some((&part.network, part.target())));
+            laplace.fit_on(&fit.network, fit.target(), &choices, &context)
         })?;
         let fit_seconds = start.elapsed().as_secs_f64();
+        let start = Instant::now();
+        let by_other = |half: usize| answers(&fits[2 - half], &parts[half].network);
+        let on_validation = Answers::joined(&halves, [by_other(0)?, by_other(1)?]);
+        let mut predict_seconds = start.elapsed().as_secs_f64();
+        let fitted = fits.swap_remove(0);
         fitted.notes().iter().for_each(|note| context.warn(format_args!("{}: {note}", method.name())));
         let start = Instant::now();
-        let on_test = answers(&fitted, &measured.network)?;
-        let seconds = [fit_seconds, start.elapsed().as_secs_f64()];
+        let on_test = test.as_ref().map(|part| answers(&fitted, &part.network)).transpose()?;
+        if on_test.is_some() {
+            predict_seconds = start.elapsed().as_secs_f64();
+        }
+        let seconds = [fit_seconds, predict_seconds];
         let mut object = json!({ "method": method.name(), "seconds": fit_seconds });
         let (name, value) =
             if fitted.classes.is_empty() { ("noise", fitted.noise) } else { ("temperature", fitted.temperature) };
@@ -192,12 +209,11 @@ impl Laplace {
             object["prior_precision"] = json!(fitted.found.value);
         }
         let about = About { name: method.name(), object, classes: fitted.classes.clone(), seconds };
-        let on_validation = answers(&fitted, &validation.network)?;
         let on_ood = ood.as_ref().map(|network| answers(&fitted, network)).transpose()?;
         let judged = Judged::new(
             about,
             (&validation.labelled, &on_validation),
-            (&measured.labelled, &on_test),
+            (&measured.labelled, on_test.as_ref().unwrap_or(&on_validation)),
             on_ood.as_ref(),
         )?;
         Ok(Outcome { name: method.name(), model: Box::new(fitted), judged })

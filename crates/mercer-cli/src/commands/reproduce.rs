@@ -59,6 +59,10 @@ pub struct Reproduce {
     /// ntk: number of random directions
     #[arg(long, value_name = "S")]
     directions: Option<usize>,
+
+    /// lla-cifar10: the methods beside map and temperature, such as last-layer,fixed-mean [default: all]
+    #[arg(long, value_name = "METHODS", value_delimiter = ',')]
+    methods: Vec<String>,
 }
 
 fn by_name() -> impl TypedValueParser<Value = &'static Experiment> {
@@ -93,6 +97,7 @@ impl Reproduce {
             ("test-images", &["cnn-gp", "ntk", "lla-cifar10"], self.test.map(|n| n.to_string())),
             ("steps", &["cnn-gp"], self.steps.map(|n| n.to_string())),
             ("directions", &["ntk"], self.directions.map(|n| n.to_string())),
+            ("methods", &["lla-cifar10"], (!self.methods.is_empty()).then(|| self.methods.join(","))),
         ];
         options.into_iter().filter_map(|(name, experiments, value)| Some((name, experiments, value?))).collect()
     }
@@ -118,7 +123,8 @@ impl Reproduce {
         let at = |extension: &str| Output::new(&self.out.join(format!("{name}.{extension}")));
         let (figures, page) = ([at("svg")?, at("png")?], at("html")?);
         let Reproduce { quick, published, train, test, steps, directions, .. } = *self;
-        let options = Options { quick, published, net: self.net.clone(), train, test, steps, directions };
+        let (net, methods) = (self.net.clone(), self.methods.clone());
+        let options = Options { quick, published, net, train, test, steps, directions, methods };
         // An experiment with parts cut short would be another one: an interrupt ends it.
         let Shown { figure: svg, mut report, numbers, mut text } =
             context.fitting(|fit| run(&options, &FitContext { interrupt: None, ..*fit }))?;
@@ -152,7 +158,7 @@ impl Reproduce {
         for experiment in EXPERIMENTS {
             // Experiments without a published size run at their own.
             let published = self.published && SIZED.contains(&experiment.name);
-            let options = Reproduce { published, out: self.out.clone(), net: None, ..*self };
+            let options = Reproduce { published, out: self.out.clone(), net: None, methods: vec![], ..*self };
             let start = Instant::now();
             match options.one(experiment, context) {
                 Ok((report, ..)) => {

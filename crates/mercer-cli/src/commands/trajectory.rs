@@ -6,7 +6,7 @@ use crate::judging::{JudgedRows, Judging};
 use crate::network::{Foreign, Input};
 use crate::output::Output;
 use crate::text;
-use crate::uncertainty::{About, Answers, Judged, Judgement, chosen};
+use crate::uncertainty::{About, Answers, Judged, Judgement, choices, chosen, halves};
 use crate::uncertainty_page::page;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -15,7 +15,7 @@ use mercer::classifier::{Classifier, snapshot_files};
 use mercer::data::{Dataset, Scaling, Schema, write_npy};
 use mercer::trajectory::{FittedTrajectory, Method, Predictive, Settings, Trajectory as Networks};
 use mercer::{Error, FitContext, Result, fail_if};
-use ndarray::Array2;
+use ndarray::{Array2, Axis};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -247,18 +247,47 @@ impl Trajectory {
         let settings = Settings { predictive, ..Settings::new(method) };
         let JudgedRows { fit: data, validation, ood, .. } = &given.rows;
         let start = Instant::now();
-        let mut plain = context.fitting(|fit| {
+        let halves = halves(validation.n(), context.seed)?;
+        let choices = choices(validation.n(), &halves);
+        let mut fits = context.fitting(|fit| {
             let stage = fit.stage(name, i + 1, count);
-            settings.fit(networks, data, validation, &FitContext { data: &self.data, progress: &stage, ..*fit })
+            let fit = FitContext { data: &self.data, progress: &stage, ..*fit };
+            settings.fit_on(networks, data, validation, &choices, &fit)
         })?;
         let fit_seconds = start.elapsed().as_secs_f64();
-        let validated = plain.scores(validation.x.view())?;
+        let start = Instant::now();
+        let first = fits[0].scores(validation.x.view())?;
+        let mut predict_seconds = start.elapsed().as_secs_f64();
+        // Without functions nothing but the temperature differs between the fits.
+        let again = |fit: &FittedTrajectory| match method.functions() {
+            Some(_) => fit.scores(validation.x.view()),
+            None => Ok(first.clone()),
+        };
+        let validated = [again(&fits[1])?, again(&fits[2])?];
+        let mut temperatures = vec![];
+        for (fit, (scores, rows)) in fits.iter().zip([&first, &validated[0], &validated[1]].into_iter().zip(&choices)) {
+            let mut tempered = fit.clone();
+            tempered.temper(scores.select(Axis(0), rows).view(), &validation.select(rows))?;
+            temperatures.push(tempered.temperature);
+        }
+        // Each half by the fit to the other half.
+        let crossed = |divide: bool| {
+            let part = |half: usize| {
+                let t = if divide { temperatures[2 - half] } else { 1.0 };
+                Answers { scores: validated[1 - half].select(Axis(0), &halves[half]) / t, deviations: None }
+            };
+            Answers::joined(&halves, [part(0), part(1)])
+        };
+        let mut plain = fits.swap_remove(0);
         let test = given.rows.measured();
         let start = Instant::now();
-        let scores = plain.scores(test.x.view())?;
-        let seconds = [fit_seconds, start.elapsed().as_secs_f64()];
+        let scores = given.rows.test.as_ref().map(|rows| plain.scores(rows.x.view())).transpose()?;
+        if scores.is_some() {
+            predict_seconds = start.elapsed().as_secs_f64();
+        }
+        let seconds = [fit_seconds, predict_seconds];
         let outside = ood.as_ref().map(|rows| plain.scores(rows.x.to_f64().view())).transpose()?;
-        plain.temper(validated.view(), validation)?;
+        plain.temper(first.view(), validation)?;
         let temperature = std::mem::replace(&mut plain.temperature, 1.0);
         plain.notes().iter().for_each(|note| context.warn(format_args!("{name}: {note}")));
         let classes = &given.snapshots.last().classes;
@@ -271,8 +300,10 @@ impl Trajectory {
             }
             let divided = |scores: &Array2<f64>| Answers { scores: scores / t, deviations: None };
             let about = About { name, object, classes: classes.clone(), seconds };
-            let ood = outside.as_ref().map(divided);
-            Judged::new(about, (validation, &divided(&validated)), (test, &divided(&scores)), ood.as_ref())
+            let (ood, crossed) = (outside.as_ref().map(divided), crossed(name == tempered_name));
+            let scores = scores.as_ref().map(divided);
+            let answers = scores.as_ref().unwrap_or(&crossed);
+            Judged::new(about, (validation, &crossed), (test, answers), ood.as_ref())
         };
         let judged = [judged(name, 1.0)?, judged(tempered_name, temperature)?];
         Ok(Fitted { plain, temperature, judged })

@@ -3,7 +3,7 @@
 use crate::compute::{Device, Tensor};
 use crate::data::{Dataset, Scaler, Target};
 use crate::{Error, Result, fail_if};
-use ndarray::{Array2, ArrayView2};
+use ndarray::{Array2, ArrayView2, Axis};
 use serde::{Deserialize, Serialize};
 
 /// Rows with a class each, or a number each. Example: [the module](crate::classifier).
@@ -48,6 +48,13 @@ impl Labelled {
     /// Number of columns.
     pub fn d(&self) -> usize {
         self.x.ncols()
+    }
+
+    /// Some of the rows, in the given order.
+    pub fn select(&self, rows: &[usize]) -> Labelled {
+        let labels = rows.iter().filter_map(|&row| self.labels.get(row).copied()).collect();
+        let numbers = rows.iter().filter_map(|&row| self.numbers.get(row).copied()).collect();
+        Labelled { x: self.x.select(Axis(0), rows), labels, numbers, classes: self.classes.clone(), image: self.image }
     }
 
     /// The labels as positions in `classes`, found by name.

@@ -15,6 +15,7 @@ use crate::{Error, FitContext, Result, fail_if};
 use ndarray::{Array1, Array2, ArrayView2, s};
 use serde::{Deserialize, Serialize};
 use std::f64::consts::TAU;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// Which posterior over the given functions. Example: [`FunctionLaplace`].
@@ -94,7 +95,7 @@ pub struct FunctionLaplace {
 }
 
 /// Rows that the network has not seen, with their targets.
-type Validation<'a, 'b> = Option<(&'a NetworkFunctions<'b>, &'a Target)>;
+pub type Validation<'a, 'b> = Option<(&'a NetworkFunctions<'b>, &'a Target)>;
 
 impl FunctionLaplace {
     /// With τ by the loss on validation rows, and probabilities by the probit approximation.
@@ -111,6 +112,18 @@ impl FunctionLaplace {
         validation: Validation,
         context: &FitContext,
     ) -> Result<FittedFunctionLaplace> {
+        self.fit_on(network, y, &[validation], context).map(|mut fits| fits.remove(0))
+    }
+
+    /// One fit for each set of validation rows, with what is found on such rows found on these: predictions of other rows compare methods
+    /// fairly. The posterior's weights serve all fits.
+    pub fn fit_on(
+        &self,
+        network: &NetworkFunctions,
+        y: &Target,
+        validations: &[Validation],
+        context: &FitContext,
+    ) -> Result<Vec<FittedFunctionLaplace>> {
         let start = Instant::now();
         let (n, c, k) = (network.n(), network.outputs(), network.functions());
         fail_if!(!self.predictive.is_possible(), "draws must be one at least, and a million at most");
@@ -126,6 +139,36 @@ impl FunctionLaplace {
         )?;
         let classes = class_names(y, c)?;
         let likelihood = likelihood(y, &classes, n)?;
+        let weights = match self.method {
+            FunctionMethod::Map | FunctionMethod::Temperature => None,
+            FunctionMethod::Functions => Some(weights(network, None, context)?),
+            FunctionMethod::Eigenfunctions { count } => Some(weights(network, Some(count), context)?),
+        };
+        let kernel = format!("{k} functions of a network with {c} outputs");
+        let method = format!("laplace ({})", self.method.name());
+        let origin = Origin::new(method, kernel, (n, network.width()), context, start);
+        let untuned = FittedFunctionLaplace {
+            classes,
+            method: self.method,
+            predictive: self.predictive,
+            found: Searched { value: 1.0, loss: 0.0, at_end: false },
+            temperature: 1.0,
+            noise: 1.0,
+            weights: weights.map(Arc::new),
+            origin: Origin { outputs: c, ..origin },
+            notes: vec![],
+        };
+        validations.iter().map(|rows| self.tuned(untuned.clone(), (network, &likelihood), *rows)).collect()
+    }
+
+    /// Finds the precision of the prior, the noise and the temperature of `fitted`: on validation rows, or from the rows that it was fitted to.
+    fn tuned(
+        &self,
+        mut fitted: FittedFunctionLaplace,
+        (network, likelihood): (&NetworkFunctions, &Likelihood),
+        validation: Validation,
+    ) -> Result<FittedFunctionLaplace> {
+        let (c, k) = (network.outputs(), network.functions());
         let validated = match validation {
             Some((network, y)) => {
                 fail_if!(
@@ -134,57 +177,33 @@ impl FunctionLaplace {
                     network.outputs(),
                     network.functions()
                 );
-                Some((network, self::likelihood(y, &classes, network.n())?))
+                Some((network, self::likelihood(y, &fitted.classes, network.n())?))
             }
             None => None,
         };
         let rows = |what: &str| needed(validated.as_ref(), what);
-        let weights = match self.method {
-            FunctionMethod::Map | FunctionMethod::Temperature => None,
-            FunctionMethod::Functions => Some(weights(network, None, context)?),
-            FunctionMethod::Eigenfunctions { count } => Some(weights(network, Some(count), context)?),
-        };
-        let residuals = |(network, likelihood): &(&NetworkFunctions, Likelihood)| {
-            Ok::<f64, Error>(likelihood.mean_square(network.all_outputs()?.view()))
-        };
-        let (mut found, mut noise) = (Searched { value: 1.0, loss: 0.0, at_end: false }, 1.0);
-        match (&weights, self.prior) {
+        match (fitted.weights.as_deref(), self.prior) {
             (Some(weights), Prior::Validation) => {
                 let (network, likelihood) = rows("the prior precision")?;
-                (found, noise) = self.by_validation(weights, network, likelihood)?;
+                (fitted.found, fitted.noise) = self.by_validation(weights, network, likelihood)?;
             }
             (Some(Weights { eigenvalues, .. }), Prior::Likelihood) => {
                 let (z, square) = (network.all_outputs()?, self.square.expect("it was checked"));
-                let marginal =
-                    Marginal { likelihood: &likelihood, z: z.view(), eigenvalues: eigenvalues.to_vec(), square };
-                (found, noise) = marginal.largest()?;
+                let marginal = Marginal { likelihood, z: z.view(), eigenvalues: eigenvalues.to_vec(), square };
+                (fitted.found, fitted.noise) = marginal.largest()?;
             }
-            (Some(_), Prior::Given { precision, noise: given }) => {
-                found.value = precision;
-                noise = if c == 1 { given } else { 1.0 };
+            (Some(_), Prior::Given { precision, noise }) => {
+                fitted.found.value = precision;
+                fitted.noise = if c == 1 { noise } else { 1.0 };
             }
             _ if c == 1 => {
-                noise = match &validated {
-                    Some(rows) => residuals(rows)?,
+                fitted.noise = match &validated {
+                    Some((network, rows)) => rows.mean_square(network.all_outputs()?.view()),
                     None => likelihood.mean_square(network.all_outputs()?.view()),
-                }
+                };
             }
             _ => {}
         }
-        let kernel = format!("{k} functions of a network with {c} outputs");
-        let method = format!("laplace ({})", self.method.name());
-        let origin = Origin::new(method, kernel, (n, network.width()), context, start);
-        let mut fitted = FittedFunctionLaplace {
-            classes,
-            method: self.method,
-            predictive: self.predictive,
-            found,
-            temperature: 1.0,
-            noise,
-            weights,
-            origin: Origin { outputs: c, ..origin },
-            notes: vec![],
-        };
         if self.method == FunctionMethod::Temperature || self.tempered && c > 1 {
             fail_if!(c == 1, "the temperature scales logits of classes; the network predicts a number");
             let (network, likelihood) = rows("the temperature")?;
@@ -196,7 +215,7 @@ impl FunctionLaplace {
             fitted.note_end("prior precision", &fitted.found.clone());
         }
         fail_if!(
-            !(fitted.found.value > 0.0 && fitted.found.loss.is_finite() && noise > 0.0);
+            !(fitted.found.value > 0.0 && fitted.found.loss.is_finite() && fitted.noise > 0.0);
             Error::Numerical("the loss is not finite for any precision of the prior; look at the rows and their targets".into())
         );
         Ok(fitted)

@@ -14,9 +14,11 @@ use crate::model::Bundle;
 use crate::spectrum::Origin;
 use crate::{Error, Result, fail_if};
 use ndarray::{Array1, Array2, Array3, ArrayView2, Axis, concatenate, s};
+use std::sync::Arc;
 
 /// A network of another program with the uncertainty of its outputs. Its rows are those of [`NetworkFunctions::rows`]. Example:
 /// [`FunctionLaplace`](super::FunctionLaplace).
+#[derive(Clone)]
 pub struct FittedFunctionLaplace {
     /// Names of the classes, in the order of the outputs; none where the network predicts a number.
     pub classes: Vec<String>,
@@ -30,7 +32,7 @@ pub struct FittedFunctionLaplace {
     pub temperature: f64,
     /// σ², the noise of a number; 1 for classes.
     pub noise: f64,
-    pub(super) weights: Option<Weights>,
+    pub(super) weights: Option<Arc<Weights>>,
     pub(super) origin: Origin,
     pub(super) notes: Vec<String>,
 }
@@ -185,7 +187,7 @@ impl Saved for FittedFunctionLaplace {
         bundle.set("origin", &self.origin);
         bundle.set("notes", &self.notes);
         bundle.set("mean_square", self.weights.as_ref().map(|weights| weights.mean_square));
-        if let Some(Weights { eigenvalues, map, .. }) = &self.weights {
+        if let Some(Weights { eigenvalues, map, .. }) = self.weights.as_deref() {
             bundle.put("eigenvalues", eigenvalues.view().insert_axis(Axis(0)));
             bundle.put("map", map.view());
         }
@@ -214,7 +216,7 @@ impl Saved for FittedFunctionLaplace {
                         || eigenvalues.iter().any(|λ| *λ < 0.0),
                     "its parts do not fit together: the eigenvalues and the map of the functions"
                 );
-                Some(Weights { eigenvalues: eigenvalues.remove_axis(Axis(0)), map, mean_square })
+                Some(Arc::new(Weights { eigenvalues: eigenvalues.remove_axis(Axis(0)), map, mean_square }))
             }
         };
         let found: Searched = bundle.value("found")?;

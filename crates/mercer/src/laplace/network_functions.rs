@@ -13,6 +13,7 @@ const NUMBERS: usize = 1 << 22;
 /// The outputs `g(x)` `[n, C]` of a network at n rows, and K functions `Ψ(x)` `[C, K]` at each with `J(x)J(x')ᵀ ≈ Ψ(x)Ψ(x')ᵀ`: its
 /// derivatives by P parameters, samples of functions, or eigenfunctions. They may be in a file, of which a few rows are read at a time.
 /// Example: [`FunctionLaplace`](super::FunctionLaplace).
+#[derive(Clone)]
 pub struct NetworkFunctions<'a> {
     outputs: ArrayView2<'a, f64>,
     functions: FunctionSamples<'a>,

@@ -25,6 +25,20 @@ impl Settings {
         validation: &Labelled,
         context: &FitContext,
     ) -> Result<FittedTrajectory> {
+        let all = (0..validation.n()).collect();
+        self.fit_on(trajectory, data, validation, &[all], context).map(|mut fits| fits.remove(0))
+    }
+
+    /// One fit for each choice of validation rows, with the scale found on these: predictions of the other rows compare methods fairly. The
+    /// networks, the functions, and one pass over all validation rows serve all fits.
+    pub fn fit_on(
+        &self,
+        trajectory: &Trajectory,
+        data: &Labelled,
+        validation: &Labelled,
+        choices: &[Vec<usize>],
+        context: &FitContext,
+    ) -> Result<Vec<FittedTrajectory>> {
         let start = Instant::now();
         self.check(trajectory, data)?;
         let x = self.chosen(data, context.seed);
@@ -33,7 +47,7 @@ impl Settings {
         let kernel = format!("the trajectory of {} networks \"{}\"", trajectory.count(), last.network.expression());
         let origin =
             Origin::new(format!("trajectory ({})", self.method.name()), kernel, (data.n(), data.d()), context, start);
-        let mut fitted = FittedTrajectory {
+        let untuned = FittedTrajectory {
             networks,
             method: self.method,
             predictive: self.predictive,
@@ -43,14 +57,22 @@ impl Settings {
             origin: Origin { outputs: last.network.outputs(), ..origin },
             notes: vec![],
         };
-        if fitted.functions.is_some() {
-            let likelihood = Likelihood::of(last, validation)?;
-            let values = fitted.values(validation.x.view(), context)?;
-            fitted.found = self.scale(&values, &likelihood, context.seed)?;
-            fitted.note_end("scale of the covariance", &fitted.found.clone());
-        }
-        fitted.origin.seconds = start.elapsed().as_secs_f64();
-        Ok(fitted)
+        let values = match untuned.functions {
+            Some(_) => Some(untuned.values(validation.x.view(), context)?),
+            None => None,
+        };
+        let tuned = |rows: &Vec<usize>| {
+            let mut fitted = untuned.clone();
+            if let Some((mean, f)) = &values {
+                let likelihood = Likelihood::of(last, &validation.select(rows))?;
+                let values = (mean.select(Axis(0), rows), f.select(Axis(0), rows));
+                fitted.found = self.scale(&values, &likelihood, context.seed)?;
+                fitted.note_end("scale of the covariance", &fitted.found.clone());
+            }
+            fitted.origin.seconds = start.elapsed().as_secs_f64();
+            Ok(fitted)
+        };
+        choices.iter().map(tuned).collect()
     }
 
     fn check(&self, trajectory: &Trajectory, data: &Labelled) -> Result<()> {

@@ -20,6 +20,7 @@ use std::sync::Arc;
 const ROWS: usize = 4096;
 
 /// What predicts after a fit to a trajectory. Example: [the module](super).
+#[derive(Clone)]
 pub struct FittedTrajectory {
     pub(super) networks: Vec<Arc<Classifier>>,
     /// What was fitted.
