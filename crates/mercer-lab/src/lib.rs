@@ -118,6 +118,8 @@ pub struct Options {
     pub steps: Option<u64>,
     /// Number of random directions.
     pub directions: Option<usize>,
+    /// Names of the methods that are compared; all if there are none.
+    pub methods: Vec<String>,
 }
 
 /// The output of an experiment.

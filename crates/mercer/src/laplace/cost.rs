@@ -1,7 +1,7 @@
 //! What a fit takes, before it starts.
 
 use super::passes::points_at_a_time;
-use super::{Laplace, Method, fixed_mean};
+use super::{Laplace, Method, fixed_mean, fixed_mean_loss};
 use crate::Result;
 use crate::classifier::Classifier;
 use crate::net::ntk::EmpiricalNtk;
@@ -71,8 +71,11 @@ impl Laplace {
             Method::Diagonal => (32.0 * p + batch()?, n * (backward + c * p), backward + c * p),
             Method::Ella { samples, rank } => {
                 let (m, k) = ((samples as f64).min(n), rank as f64);
-                let fit = kernel(m, 1.0) + 10.0 * m.powi(3) + 3.0 * m * k * pass + n * 2.0 * k * pass;
-                (12.0 * k * p + 32.0 * m * m + 8.0 * n * c * k, fit, (1.0 + 2.0 * k) * pass + c * k * k)
+                // Back from every output, or forward along every function, whichever are fewer.
+                let along =
+                    if c <= k { backward + k * p * if dense { 1.0 } else { c } } else { (1.0 + 2.0 * k) * pass };
+                let fit = kernel(m, 1.0) + 10.0 * m.powi(3) + m * (3.0 * pass + k * p) + n * along;
+                (12.0 * k * p + 32.0 * m * m + 8.0 * n * c * k, fit, along + c * k * k)
             }
             Method::Eigenfunctions { functions: k, rows } => {
                 let (m, k) = ((rows as f64).min(n), k as f64);
@@ -82,7 +85,11 @@ impl Laplace {
                 let fit = kernel(m, c) + m * backward + ritz + n * (pass + (c * k).powi(2) / 2.0) + algebra;
                 (bytes + 20.0 * m * m + 8.0 * n * units, fit, pass + units * k + c * k * k)
             }
-            Method::FixedMean => (8.0 * n * hidden, pass, pass + fixed_mean::DRAWS as f64 * c),
+            Method::FixedMean => (
+                8.0 * n * hidden,
+                n.min(fixed_mean::SEEN as f64) * pass,
+                pass + sum(|[_, o]| o) + fixed_mean_loss::DRAWS as f64 * c,
+            ),
         };
         Ok(Cost { bytes: (bytes + 8.0 * n * (hidden + 2.0 * c)) as u64, fit, predict: predict / pass.max(1.0) })
     }

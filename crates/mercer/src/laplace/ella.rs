@@ -2,11 +2,10 @@
 
 use super::functions::{Basis, Functions};
 use super::passes::{Passes, square};
-use crate::compute::Tensor;
 use crate::linalg::eigh;
 use crate::rng::Rng;
 use crate::{FitContext, Result, fail_if};
-use ndarray::{Array2, ArrayView2, Axis};
+use ndarray::{Array1, Array2, ArrayView2, Axis, s};
 
 /// The posterior over k functions `Ψ(x) = J(x)V`, `V = J_Mᵀ U diag(λ)^{−1/2}`, from the k largest eigenpairs λ, U of `J_M J_Mᵀ` at M pairs of a
 /// row and an output drawn at random. With `J J'ᵀ ≈ ΨΨ'ᵀ`, only `[k, k]` matrices are left.
@@ -36,13 +35,8 @@ pub(super) fn fit(
     // What rounding in single precision leaves is no direction.
     let kept = values.iter().take(rank).take_while(|λ| **λ > 1e-6 * values[0] && **λ > 0.0).count();
     fail_if!(kept == 0, "the derivatives of the network are zero at the rows that were drawn");
-    let mut directions = Vec::with_capacity(kept);
-    for j in 0..kept {
-        context.progress.step("ELLA", j, kept, "directions");
-        let mut g = Array2::zeros((samples, c));
-        picked.iter().enumerate().for_each(|(m, &output)| g[[m, output]] = u[[m, j]] / values[j].sqrt());
-        let v: Vec<f32> = passes.pulled(chosen.view(), g.view())?.iter().map(|v| *v as f32).collect();
-        directions.push(Tensor::from_host(passes.classifier.parameters.trained.device(), &[p], &v)?);
-    }
+    context.progress.step("ELLA", 0, 1, "directions");
+    let roots = Array1::from_iter(values.iter().take(kept).map(|λ| λ.sqrt()));
+    let directions = passes.combined(chosen.view(), &picked, (&u.slice(s![.., ..kept]) / &roots).view())?;
     Functions::fit(Basis::Directions(directions), square(&passes.trained()?), passes, x, context)
 }

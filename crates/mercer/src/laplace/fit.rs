@@ -1,5 +1,6 @@
 //! The fit: a structure, then the precision of the prior, the noise and the temperature.
 
+use super::fixed_mean::Reference;
 use super::functions::{Basis, Functions};
 use super::likelihood::Likelihood;
 use super::outputs::{Outputs, Spread};
@@ -44,6 +45,8 @@ pub struct Structured {
     network: Arc<Classifier>,
     method: Method,
     structure: Fit,
+    /// Of a process with a fixed mean.
+    reference: Option<Reference>,
     /// The rows it was fitted to: their targets, and the outputs there `[n, C]`.
     likelihood: Likelihood,
     z: Array2<f64>,
@@ -69,6 +72,44 @@ impl Laplace {
         Ok(fitted)
     }
 
+    /// One fit for each choice of validation rows, with what is found on such rows found on these: predictions of the other rows compare
+    /// methods fairly. The structure, and one pass over all validation rows, serve all fits.
+    ///
+    /// ```
+    /// use mercer::apply::Predict;
+    /// use mercer::classifier::{Classifier, Labelled};
+    /// use mercer::laplace::{Laplace, Method};
+    /// use std::sync::Arc;
+    /// let (data, other) = mercer::data::digits().split(0.1, 0)?;
+    /// let (data, other) = (Labelled::of(&data)?, Labelled::of(&other)?);
+    /// let network = Arc::new(Classifier::new("dense(16) relu dense(10)", &data, mercer::Device::Cpu, 0)?);
+    /// let halves = [(0..90).collect::<Vec<_>>(), (90..180).collect()];
+    /// let fits = Laplace::new(Method::Temperature).fit_on(&network, &data, &other, &halves, &Default::default())?;
+    /// assert_ne!(fits[0].temperature, fits[1].temperature);
+    /// fits[0].scores(other.select(&halves[1]).x.view())?; // of rows that its temperature was not found on
+    /// # Ok::<(), mercer::Error>(())
+    /// ```
+    pub fn fit_on(
+        &self,
+        network: &Arc<Classifier>,
+        data: &Labelled,
+        validation: &Labelled,
+        choices: &[Vec<usize>],
+        context: &FitContext,
+    ) -> Result<Vec<FittedLaplace>> {
+        let start = Instant::now();
+        let structured = self.structured(network, data, context)?;
+        let looked_at = self.looks_at_validation(network);
+        let outputs = looked_at.then(|| structured.outputs(validation.x.view())).transpose()?;
+        let tuned = |rows: &Vec<usize>| {
+            let chosen = outputs.as_ref().map(|outputs| (outputs.select(rows), validation.select(rows)));
+            let mut fitted = structured.tuned(self, chosen.as_ref().map(|(outputs, rows)| (outputs, rows)))?;
+            fitted.origin.seconds = start.elapsed().as_secs_f64();
+            Ok(fitted)
+        };
+        choices.iter().map(tuned).collect()
+    }
+
     /// Whether something is found on validation rows.
     fn looks_at_validation(&self, network: &Classifier) -> bool {
         match self.method {
@@ -85,11 +126,15 @@ impl Laplace {
         let passes = Passes::new(network)?;
         let likelihood = Likelihood::of(network, data)?;
         let (structure, z) = self.structure(&passes, data.x.view(), context)?;
+        let reference = match self.method {
+            Method::FixedMean => Some(Reference::of(&passes, data.x.view(), &likelihood, context.seed)?),
+            _ => None,
+        };
         let kernel = format!("the NTK of \"{}\"", network.network.expression());
         let origin =
             Origin::new(format!("laplace ({})", self.method.name()), kernel, (data.n(), data.d()), context, start);
         let origin = Origin { outputs: network.network.outputs(), ..origin };
-        Ok(Structured { network: network.clone(), method: self.method, structure, likelihood, z, origin })
+        Ok(Structured { network: network.clone(), method: self.method, structure, reference, likelihood, z, origin })
     }
 
     /// Refuses settings that do not fit, and work that does not fit into memory.
@@ -114,7 +159,7 @@ impl Laplace {
         }
         Ok(match self.method {
             Method::Map | Method::Temperature => (None, passes.forward(x, Hidden::No)?.0),
-            // Its mean is the network's, its covariance that of the prior: it does not look at the rows.
+            // It has no curvature: its mean is the network's, and its covariance is found on other rows.
             Method::FixedMean => (None, Array2::zeros((0, passes.outputs()))),
             Method::LastLayer => {
                 shared(Functions::fit(Basis::LastLayer, passes.square_of_last_layer()?, passes, x, context)?)
@@ -134,13 +179,13 @@ impl Structured {
     /// What the posterior says of rows `x` `[n, d]` for every precision of the prior.
     pub fn outputs(&self, x: ArrayView2<f64>) -> Result<Outputs> {
         let passes = Passes::new(&self.network)?;
-        match &self.structure {
-            Some(structure) => {
+        match (&self.structure, &self.reference) {
+            (Some(structure), _) => {
                 let noise = if passes.classes() { 1.0 } else { self.marginal(structure.as_ref()).largest()?.1 };
                 Outputs::on_grid(structure.as_ref(), &passes, x, noise)
             }
-            None if self.method == Method::FixedMean => fixed_mean::outputs(&passes, x),
-            None => Ok(Outputs { mean: passes.forward(x, Hidden::No)?.0, spread: Spread::None }),
+            (None, Some(reference)) => reference.outputs(&passes, x),
+            (None, None) => Ok(Outputs { mean: passes.forward(x, Hidden::No)?.0, spread: Spread::None }),
         }
     }
 
@@ -166,10 +211,10 @@ impl Structured {
         let mut structure = self.structure.clone();
         let mut found = Searched { value: 1.0, loss: 0.0, at_end: false };
         let (mut noise, mut evidence) = (self.likelihood.mean_square(self.z.view()), None);
-        if self.method == Method::FixedMean {
+        if let Some(reference) = &self.reference {
             let ((outputs, _), likelihood) = on("the amplitude of a process with a fixed mean")?;
             let process;
-            (process, found, noise) = fixed_mean::fit(outputs, likelihood)?;
+            (process, found, noise) = fixed_mean::fit(reference, outputs, likelihood)?;
             structure = Some(Arc::new(process));
         } else if let Some(structure) = &structure {
             let marginal = self.marginal(structure.as_ref());

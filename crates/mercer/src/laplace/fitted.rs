@@ -171,7 +171,7 @@ impl Saved for FittedLaplace {
     fn unpack(bundle: &Bundle, device: Device) -> Result<FittedLaplace> {
         let network = Classifier::unpack(bundle, device)?;
         let (method, parameters): (Method, usize) = (bundle.value("method")?, network.network.parameters());
-        let functions = |kind: &str| Functions::unpack(bundle, kind, parameters, device);
+        let functions = |kind: &str| Functions::unpack(bundle, kind, parameters);
         let structure: Option<Arc<dyn Structure>> = match method {
             Method::Map | Method::Temperature => None,
             Method::LastLayer => Some(Arc::new(functions("last-layer")?)),

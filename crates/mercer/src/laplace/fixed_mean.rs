@@ -1,221 +1,250 @@
 //! The Gaussian process whose mean is fixed at the network (FMGP).
 //!
-//! `z'(x) = z(x) + W f(x)` with `W_c· ~ N(0, I)` correlated over the outputs by B: its kernel `f(x)·f(x') B` is that of the last layer, with f
-//! the layer's input, and B `[C, C]` says how far each output, and each difference of two, may be off. At a row the outputs are
-//! `N(z, a² B)` with `a² = ‖f‖²`. The mean does not depend on B, so B has the least loss on other rows, where the network makes the
-//! mistakes that it makes on new ones.
+//! At a row x the outputs are `N(z/T, a² B)`: z the network's outputs, B `[C, C]` close to I, and
 //!
-//! Probabilities are the mean of `softmax(z + a u_s)` over S draws `u_s ~ N(0, B)`, the same for every row: the loss is a smooth function of
-//! B, and what is minimised is what is predicted.
+//! `log T = t₀ + t·φ(x)`,  `log a² = s₀ + s·φ(x)`
+//!
+//! with four numbers φ of the row: the logarithm of the norm of the last layer's input f, the largest output, and the logarithms of two distances from the
+//! rows that the network was trained on, of f from the nearest mean of a class, and of all hidden units from their mean. As a process, `z/T + a(x) W f/‖f‖` with `W ~ N(0, I)` correlated over
+//! the outputs by B. The mean does not depend on the targets of the training rows, so B, s and t have the least loss on other rows, where the network
+//! makes the mistakes that it makes on new ones (`fixed_mean_loss.rs`). For a number, T is 1 and a is the norm of f.
 
 use super::Structure;
+use super::fixed_mean_loss::{self as loss, DRAWS, ROWS, Rows, draws, softmaxes};
 use super::likelihood::Likelihood;
 use super::outputs::{Outputs, Spread};
 use super::passes::{Hidden, Passes};
 use super::search::Searched;
 use crate::apply::minimise;
 use crate::compute::Device;
-use crate::linalg::{Cholesky, solve_lower};
+use crate::linalg::{Cholesky, matmul, solve_lower};
 use crate::model::Bundle;
 use crate::rng::Rng;
-use crate::spectrum::Sampling;
 use crate::{Error, Result, fail_if};
-use ndarray::{Array1, Array2, Array3, ArrayView1, ArrayView2, Axis, concatenate};
+use ndarray::{Array1, Array2, Array3, ArrayView2, Axis, concatenate, s};
 use rayon::prelude::*;
-use std::f64::consts::TAU;
+use serde::{Deserialize, Serialize};
 
-/// S; they come in pairs of opposite signs.
-pub(super) const DRAWS: usize = 128;
-/// Rows that one task sums over.
-const ROWS: usize = 64;
-/// Rows that each number of B needs: B is a full matrix, diagonal, or a multiple of I, whichever is the first that they are enough for.
-const ROWS_EACH: usize = 20;
-/// The range of the logarithm of an amplitude or of the noise of a number.
+/// φ: `log(1 + ‖f‖²)`, the largest output, and the logarithms of two distances.
+pub(super) const FEATURES: usize = 4;
+/// Those that the temperature depends on, the first ones.
+pub(super) const TEMPERED: usize = 2;
+/// Rows that hidden units are seen at, at most.
+pub(super) const SEEN: usize = 10_000;
+/// Added to the covariance of f within classes, in units of its mean diagonal: units that hardly vary do not decide a distance.
+const LEAST: f64 = 1e-3;
+/// The range of every number that is found.
 const BOUNDS: (f64, f64) = (-30.0, 30.0);
 /// Where the search ends: the largest component of the gradient, and steps.
 const END: (f64, usize) = (1e-6, 200);
 
-/// For each parameter of L, the entries that have it.
-type Places = Vec<Vec<(usize, usize)>>;
+/// Means and standard deviations of numbers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Moments {
+    mean: Vec<f64>,
+    spread: Vec<f64>,
+}
 
-/// A loss and its derivatives.
-type Loss<'a> = Box<dyn Fn(&[f64]) -> (f64, Vec<f64>) + 'a>;
+impl Moments {
+    /// Of the columns of `x` `[n, q]`; one that is constant has the deviation 1.
+    fn of(x: ArrayView2<f64>) -> Moments {
+        let mean = x.mean_axis(Axis(0)).unwrap_or_else(|| Array1::zeros(x.ncols()));
+        let spread = x.columns().into_iter().map(|column| column.std(0.0)).map(|s| if s > 0.0 { s } else { 1.0 });
+        Moments { mean: mean.to_vec(), spread: spread.collect() }
+    }
 
-/// `B = L Lᵀ`, the mean of the logarithms of L's diagonal zero.
+    /// `(x − mean)/spread` `[n, q]`
+    fn applied(&self, x: ArrayView2<f64>) -> Array2<f64> {
+        (&x - &ArrayRow::from(&self.mean[..])) / &ArrayRow::from(&self.spread[..])
+    }
+
+    fn fits(&self, q: usize) -> bool {
+        let positive = self.spread.iter().all(|s| *s > 0.0 && s.is_finite());
+        self.mean.len() == q && self.spread.len() == q && positive && self.mean.iter().all(|m| m.is_finite())
+    }
+}
+
+type ArrayRow<'a> = ndarray::ArrayView1<'a, f64>;
+
+/// Hidden units at rows that the network was trained on.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Reference {
+    /// Of all units.
+    units: Moments,
+    /// W `[q, q]` with `WᵀCW = I` for the covariance C of f within classes.
+    whitening: Array2<f64>,
+    /// `μ_c W` `[C, q]`, of the means μ of f in every class; one for a number.
+    centres: Array2<f64>,
+}
+
+impl Reference {
+    /// At some of the rows `x` `[n, d]`, whose targets are known.
+    pub fn of(passes: &Passes, x: ArrayView2<f64>, likelihood: &Likelihood, seed: u64) -> Result<Reference> {
+        let mut rows = Rng::new(seed).fork(0x756e_6974).sample(x.nrows(), x.nrows().min(SEEN));
+        rows.sort_unstable();
+        let (_, units) = passes.forward(x.select(Axis(0), &rows).view(), Hidden::Both)?;
+        let (f, all) = units.view().split_at(Axis(1), passes.last_width());
+        let (labels, classes): (Vec<usize>, usize) = match likelihood {
+            Likelihood::Classes(labels) => (rows.iter().map(|&row| labels[row]).collect(), passes.outputs()),
+            Likelihood::Numbers(_) => (vec![0; rows.len()], 1),
+        };
+        let (whitening, centres) = within_classes(f, &labels, classes)?;
+        Ok(Reference { units: Moments::of(all), whitening, centres })
+    }
+
+    /// `min_c ‖(f − μ_c)W‖²` `[n]` for the last layer's inputs f `[n, q]`.
+    fn class_distances(&self, f: ArrayView2<f64>) -> Array1<f64> {
+        let white = matmul(f, self.whitening.view());
+        let products = matmul(white.view(), self.centres.t());
+        let centres: Vec<f64> = self.centres.rows().into_iter().map(|m| m.dot(&m)).collect();
+        let nearest = |(g, products): (ArrayRow<'_>, ArrayRow<'_>)| {
+            let least = products.iter().zip(&centres).map(|(product, centre)| centre - 2.0 * product);
+            (g.dot(&g) + least.fold(f64::INFINITY, f64::min)).max(f64::MIN_POSITIVE)
+        };
+        white.rows().into_iter().zip(products.rows()).map(nearest).collect()
+    }
+
+    /// Outputs at rows `x` `[n, d]`, those of classes with mean zero, and φ `[n, FEATURES]`.
+    pub fn outputs(&self, passes: &Passes, x: ArrayView2<f64>) -> Result<Outputs> {
+        let (mut mean, units) = passes.forward(x, Hidden::Both)?;
+        let width = passes.last_width();
+        fail_if!(
+            !self.units.fits(units.ncols() - width) || self.whitening.nrows() != width,
+            "its parts do not fit together: the hidden units are of another network"
+        );
+        if passes.classes() {
+            mean = &mean - &mean.mean_axis(Axis(1)).expect("there are outputs").insert_axis(Axis(1));
+        }
+        let square = |row: ArrayRow<'_>| row.dot(&row);
+        let norms = units.slice(s![.., ..width]).map_axis(Axis(1), |f| square(f).ln_1p());
+        let largest = mean.map_axis(Axis(1), |z| z.fold(f64::NEG_INFINITY, |a, b| a.max(*b)));
+        let from_class = self.class_distances(units.slice(s![.., ..width])).mapv(f64::ln);
+        let from_mean = self.units.applied(units.slice(s![.., width..]));
+        let from_mean = from_mean.map_axis(Axis(1), |h| square(h).max(f64::MIN_POSITIVE).ln());
+        let features = ndarray::stack![Axis(1), norms, largest, from_class, from_mean];
+        Ok(Outputs { mean, spread: Spread::Features(features) })
+    }
+}
+
+/// `W = L⁻ᵀ` `[q, q]` of the covariance `LLᵀ` of the rows of f `[n, q]` within classes, and the means of classes times W `[C, q]`; a class without a
+/// row has the mean of all.
+fn within_classes(f: ArrayView2<f64>, labels: &[usize], classes: usize) -> Result<(Array2<f64>, Array2<f64>)> {
+    let (n, q) = f.dim();
+    let (mut means, mut counts) = (Array2::<f64>::zeros((classes, q)), vec![0.0; classes]);
+    for (f, &label) in f.rows().into_iter().zip(labels) {
+        means.row_mut(label).scaled_add(1.0, &f);
+        counts[label] += 1.0;
+    }
+    let overall = f.mean_axis(Axis(0)).unwrap_or_else(|| Array1::zeros(q));
+    for (mut mean, &count) in means.rows_mut().into_iter().zip(&counts) {
+        if count > 0.0 { mean /= count } else { mean.assign(&overall) }
+    }
+    let mut within = f.to_owned();
+    within.rows_mut().into_iter().zip(labels).for_each(|(mut f, &label)| f -= &means.row(label));
+    let mut covariance = matmul(within.t(), within.view()) / n.max(1) as f64;
+    let least = LEAST * (covariance.diag().sum() / q.max(1) as f64).max(f64::MIN_POSITIVE.sqrt());
+    covariance.diag_mut().mapv_inplace(|v| v + least);
+    let mut whitening = Array2::eye(q);
+    solve_lower(Cholesky::new(Device::Cpu, covariance.view())?.lower()?, whitening.view_mut());
+    let whitening = whitening.reversed_axes().as_standard_layout().into_owned();
+    let centres = matmul(means.view(), whitening.view());
+    Ok((whitening, centres))
+}
+
+/// What was found.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Found {
+    /// Of φ at the rows it was found on.
+    features: Moments,
+    /// s, as many as φ has numbers, the constant left out; it is `−log τ`.
+    scale: Vec<f64>,
+    /// `t₀`, then t.
+    temperature: Vec<f64>,
+}
+
+/// The process with `B = L Lᵀ`.
 pub(super) struct FixedMean {
+    reference: Reference,
     /// L `[C, C]`, lower triangular.
     root: Array2<f64>,
+    found: Found,
 }
 
-/// Outputs at rows `x` `[n, d]`, those of classes with mean zero, and the scales `a²`.
-pub(super) fn outputs(passes: &Passes, x: ArrayView2<f64>) -> Result<Outputs> {
-    let (mut mean, units) = passes.forward(x, Hidden::Last)?;
-    if passes.classes() {
-        mean = &mean - &mean.mean_axis(Axis(1)).expect("there are outputs").insert_axis(Axis(1));
+fn features(outputs: &Outputs) -> &Array2<f64> {
+    let Spread::Features(features) = &outputs.spread else { unreachable!("the outputs are those of a fixed mean") };
+    features
+}
+
+/// Finds B, s and t on rows with these outputs. Returns the process with the precision `τ = e^{−s₀}`, and the noise of a number.
+pub(super) fn fit(
+    reference: &Reference,
+    outputs: &Outputs,
+    likelihood: &Likelihood,
+) -> Result<(FixedMean, Searched, f64)> {
+    match likelihood {
+        Likelihood::Classes(labels) => fit_classes(reference, outputs, labels).map(|(process, τ)| (process, τ, 1.0)),
+        Likelihood::Numbers(y) => fit_numbers(reference, outputs, y),
     }
-    let squares = units.rows().into_iter().map(|f| f.dot(&f)).collect();
-    Ok(Outputs { mean, spread: Spread::Scale(squares) })
 }
 
-/// Finds B on rows with these outputs. Returns the process with the precision τ, one over the square of the mean amplitude, and the noise of
-/// a number.
-pub(super) fn fit(outputs: &Outputs, likelihood: &Likelihood) -> Result<(FixedMean, Searched, f64)> {
-    let Spread::Scale(squares) = &outputs.spread else { unreachable!("the outputs are those of a fixed mean") };
-    let (z, c) = (&outputs.mean, outputs.mean.ncols());
-    let mean_square = squares.mean().unwrap_or(1.0).max(f64::MIN_POSITIVE);
-    // In units of the mean scale, so that the start is a doubt of one logit.
-    let scales = &squares.mapv(|square| (square / mean_square).sqrt());
-    let (start, loss): (Vec<f64>, Loss<'_>) = match likelihood {
-        Likelihood::Classes(labels) => {
-            let (rows, draws) = (Rows { z, scales, labels, places: places(c, labels.len()) }, draws(c)?);
-            (vec![0.0; rows.places.len()], Box::new(move |at: &[f64]| rows.penalised_loss(at, &draws)))
-        }
-        Likelihood::Numbers(y) => (vec![0.0; 2], Box::new(move |at: &[f64]| loss_of_numbers(at, z, scales, y))),
-    };
-    let bounds = vec![BOUNDS; start.len()];
-    let found = minimise(start, &bounds, END, |at| Ok(Some(loss(at))), |_, _, _| true)?;
+fn minimum(count: usize, of: impl Fn(&[f64]) -> (f64, Vec<f64>)) -> Result<(Vec<f64>, f64)> {
+    let found = minimise(vec![0.0; count], &vec![BOUNDS; count], END, |at| Ok(Some(of(at))), |_, _, _| true)?;
     let found = found.ok_or_else(|| Error::Numerical("the loss has no value for any amplitude".into()))?;
-    let (root, noise) = match likelihood {
-        Likelihood::Classes(labels) => (lower(&found.x, &places(c, labels.len()), c), 1.0),
-        Likelihood::Numbers(_) => (Array2::from_elem((1, 1), (0.5 * found.x[0]).exp()), found.x[1].exp()),
-    };
-    let amplitude = (root.diag().mapv(f64::ln).mean().unwrap_or(0.0)).exp();
-    let precision = Searched { value: mean_square / amplitude.powi(2), loss: found.value, at_end: false };
-    Ok((FixedMean { root: root / amplitude }, precision, noise))
+    Ok((found.x, found.value))
 }
 
-/// The entries of L that each of its parameters is of, for n rows.
-fn places(c: usize, n: usize) -> Places {
-    let diagonal = || (0..c).map(|a| (a, a));
-    match n / ROWS_EACH {
-        enough if enough >= c * (c + 1) / 2 => (0..c).flat_map(|a| (0..=a).map(move |b| vec![(a, b)])).collect(),
-        enough if enough >= c => diagonal().map(|place| vec![place]).collect(),
-        _ => vec![diagonal().collect()],
-    }
+fn fit_classes(reference: &Reference, outputs: &Outputs, labels: &[usize]) -> Result<(FixedMean, Searched)> {
+    let (z, (n, c)) = (&outputs.mean, outputs.mean.dim());
+    let moments = Moments::of(features(outputs).view());
+    let used = loss::columns(FEATURES, n);
+    let known = moments.applied(features(outputs).view());
+    let known = concatenate![Axis(1), Array2::ones((n, 1)), known.slice(s![.., ..used])];
+    let (rows, draws) = (Rows { z, features: known, labels, places: loss::places(c, n) }, draws(c)?);
+    let (at, value) = minimum(rows.count(), |at| rows.penalised_loss(at, &draws))?;
+    let loss::Parts { root, scale, temperature } = rows.parts(&at);
+    let mut slopes = scale.slice(s![1..]).to_vec();
+    slopes.resize(FEATURES, 0.0);
+    let mut temperature = temperature.to_vec();
+    temperature.resize(1 + TEMPERED, 0.0);
+    let precision = Searched { value: (-scale[0]).exp(), loss: value, at_end: false };
+    let found = Found { features: moments, scale: slopes, temperature };
+    Ok((FixedMean { reference: reference.clone(), root, found }, precision))
 }
 
-/// L `[C, C]` with the given entries below the diagonal, and on it their exponentials.
-fn lower(at: &[f64], places: &Places, c: usize) -> Array2<f64> {
-    let mut root = Array2::zeros((c, c));
-    for (places, value) in places.iter().zip(at) {
-        places.iter().for_each(|&(a, b)| root[[a, b]] = if a == b { value.exp() } else { *value });
-    }
-    root
-}
-
-/// ε `[S, C]`: quasi-random normal vectors and their opposites; with the covariance I exactly, where there are enough of them.
-fn draws(c: usize) -> Result<Array2<f64>> {
-    let mut half = Sampling::QuasiMonteCarlo.normals(DRAWS / 2, c, 0, &mut Rng::new(0x666d_6770));
-    if 4 * c <= DRAWS {
-        // (1/S) EᵀE = R Rᵀ: the rows of E R⁻ᵀ have the covariance I.
-        let gram = Cholesky::new(Device::Cpu, (half.t().dot(&half) / half.nrows() as f64).view())?;
-        solve_lower(gram.lower()?, half.view_mut().reversed_axes());
-    }
-    Ok(concatenate![Axis(0), half, -&half])
-}
-
-/// Rows that B is found on.
-struct Rows<'a> {
-    /// Outputs `[n, C]`.
-    z: &'a Array2<f64>,
-    /// a `[n]`
-    scales: &'a Array1<f64>,
-    labels: &'a [usize],
-    places: Places,
-}
-
-impl Rows<'_> {
-    /// The mean of `−log p(y)` at the parameters of L, plus the logarithm of a standard normal prior on how they differ from those of a
-    /// multiple of I, per row; and its derivatives.
-    fn penalised_loss(&self, at: &[f64], draws: &Array2<f64>) -> (f64, Vec<f64>) {
-        let (n, c) = (self.labels.len() as f64, draws.ncols());
-        let root = lower(at, &self.places, c);
-        let (loss, of_draws) = self.loss(&draws.dot(&root.t()));
-        // u_s = L ε_s: ∂/∂L = Σ_s (∂/∂u_s) ε_sᵀ
-        let of_root = of_draws.t().dot(draws);
-        let mean = root.diag().mapv(f64::ln).sum() / c as f64;
-        let (mut penalty, mut gradient) = (0.0, vec![0.0; at.len()]);
-        for ((places, value), gradient) in self.places.iter().zip(at).zip(&mut gradient) {
-            for &(a, b) in places {
-                let (away, factor) = if a == b { (value - mean, root[[a, b]]) } else { (*value, 1.0) };
-                penalty += away * away / (2.0 * n);
-                *gradient += of_root[[a, b]] * factor + away / n;
-            }
-        }
-        (loss + penalty, gradient)
-    }
-
-    /// The mean of `−log (1/S) Σ_s softmax(z + a u_s)_y`, and its derivatives by the draws u `[S, C]`: with the weight
-    /// `w_s = p_s,y/Σ p_s',y` of a draw at a row, `−(a/n) w_s (e_y − p_s)`.
-    fn loss(&self, u: &Array2<f64>) -> (f64, Array2<f64>) {
-        let (n, s) = (self.labels.len(), u.nrows());
-        let of_rows = |first: usize| {
-            let (mut loss, mut slopes) = (0.0, Array2::zeros(u.dim()));
-            let mut p = Array2::zeros(u.dim());
-            for i in first..n.min(first + ROWS) {
-                let (a, label) = (self.scales[i], self.labels[i]);
-                softmaxes(self.z.row(i), a, u, &mut p);
-                let total = p.column(label).sum();
-                loss -= (total / s as f64).ln();
-                for (mut slope, p) in slopes.rows_mut().into_iter().zip(p.rows()) {
-                    let weight = a * p[label] / total;
-                    slope.scaled_add(weight, &p);
-                    slope[label] -= weight;
-                }
-            }
-            (loss, slopes)
-        };
-        let tasks: Vec<usize> = (0..n).step_by(ROWS).collect();
-        let parts: Vec<(f64, Array2<f64>)> = tasks.into_par_iter().map(of_rows).collect();
-        // Summed in order: the same bits on any number of threads.
-        let (mut loss, mut slopes) = (0.0, Array2::zeros(u.dim()));
-        for (of_rows, slopes_of_rows) in parts {
-            loss += of_rows;
-            slopes += &slopes_of_rows;
-        }
-        (loss / n as f64, slopes / n as f64)
-    }
-}
-
-/// `softmax(z + a u_s)` `[S, C]` of all draws u `[S, C]` at a row with the outputs z `[C]`.
-fn softmaxes(z: ArrayView1<f64>, a: f64, u: &Array2<f64>, p: &mut Array2<f64>) {
-    for (mut p, u) in p.rows_mut().into_iter().zip(u.rows()) {
-        let mut most = f64::NEG_INFINITY;
-        for ((p, z), u) in p.iter_mut().zip(z).zip(u) {
-            *p = z + a * u;
-            most = most.max(*p);
-        }
-        p.mapv_inplace(|p| (p - most).exp());
-        let total = p.sum();
-        p.mapv_inplace(|p| p / total);
-    }
-}
-
-/// The mean of `½((y − z)²/V + log 2πV)`, `V = b a² + σ²`, and its derivatives by log b and log σ².
-fn loss_of_numbers(at: &[f64], z: &Array2<f64>, scales: &Array1<f64>, y: &[f64]) -> (f64, Vec<f64>) {
-    let (b, noise, n) = (at[0].exp(), at[1].exp(), y.len() as f64);
-    let mut sums = [0.0; 3];
-    for ((z, a), y) in z.iter().zip(scales).zip(y) {
-        let own = b * a * a;
-        let (variance, square) = (own + noise, (y - z).powi(2));
-        let slope = 0.5 * (1.0 - square / variance) / variance;
-        let terms = [0.5 * (square / variance + (TAU * variance).ln()), slope * own, slope * noise];
-        sums.iter_mut().zip(terms).for_each(|(sum, term)| *sum += term);
-    }
-    let [loss, by_b, by_noise] = sums.map(|sum| sum / n);
-    (loss, vec![by_b, by_noise])
+fn fit_numbers(reference: &Reference, outputs: &Outputs, y: &[f64]) -> Result<(FixedMean, Searched, f64)> {
+    let logarithms = features(outputs).column(0).to_owned();
+    // In units of the mean scale, so that the start is a doubt of one unit of the output.
+    let mean = logarithms.mean().unwrap_or(0.0);
+    let scales = logarithms.mapv(|v| (0.5 * (v - mean)).exp());
+    let (at, value) = minimum(2, |at| loss::loss_of_numbers(at, outputs.mean.view(), &scales, y))?;
+    let [mut means, mut scale] = [vec![0.0; FEATURES], vec![0.0; FEATURES]];
+    (means[0], scale[0]) = (mean, 1.0);
+    let features = Moments { mean: means, spread: vec![1.0; FEATURES] };
+    let found = Found { features, scale, temperature: vec![0.0; 1 + TEMPERED] };
+    let precision = Searched { value: (-at[0]).exp(), loss: value, at_end: false };
+    Ok((FixedMean { reference: reference.clone(), root: Array2::eye(1), found }, precision, at[1].exp()))
 }
 
 impl FixedMean {
-    /// The logarithms of the mean of `softmax(z + a u_s/√τ)` `[n, C]` over the draws, for outputs of classes.
+    /// The means `z/T` `[n, C]`, and `a²` `[n]` for the precision τ.
+    fn moments(&self, outputs: &Outputs, τ: f64) -> (Array2<f64>, Array1<f64>) {
+        let Found { features: moments, scale, temperature } = &self.found;
+        let φ = moments.applied(features(outputs).view());
+        let squares = φ.dot(&ArrayRow::from(&scale[..])).mapv(|v| v.exp() / τ);
+        let t =
+            φ.slice(s![.., ..TEMPERED]).dot(&ArrayRow::from(&temperature[1..])).mapv(|v| (temperature[0] + v).exp());
+        (&outputs.mean / &t.insert_axis(Axis(1)), squares)
+    }
+
+    /// The logarithms of the mean of `softmax(z/T + a u_s)` `[n, C]` over the draws, for outputs of classes.
     fn mean_of_draws(&self, outputs: &Outputs, τ: f64) -> Result<Array2<f64>> {
-        let Spread::Scale(squares) = &outputs.spread else { unreachable!("the outputs are those of a fixed mean") };
         let u = draws(self.root.nrows())?.dot(&self.root.t());
-        let (n, c) = outputs.mean.dim();
+        let (means, squares) = self.moments(outputs, τ);
+        let (n, c) = means.dim();
         let of_rows = |first: usize| {
             let (mut scores, mut p) = (vec![], Array2::zeros(u.dim()));
             for i in first..n.min(first + ROWS) {
-                softmaxes(outputs.mean.row(i), (squares[i] / τ).sqrt(), &u, &mut p);
+                softmaxes(means.row(i), squares[i].sqrt(), &u, &mut p);
                 scores.extend(p.columns().into_iter().map(|p| (p.sum() / DRAWS as f64).max(f64::MIN_POSITIVE).ln()));
             }
             scores
@@ -227,12 +256,23 @@ impl FixedMean {
 
     pub fn unpack(bundle: &Bundle, outputs: usize) -> Result<FixedMean> {
         let root = bundle.matrix("root")?;
+        let (whitening, centres) = (bundle.matrix("whitening")?, bundle.matrix("centres")?);
+        let reference = Reference { units: bundle.value("units")?, whitening, centres };
+        let found: Found = bundle.value("process")?;
         let positive = root.diag().iter().all(|v| *v > 0.0) && root.iter().all(|v| v.is_finite());
+        let finite = found.scale.iter().chain(&found.temperature).all(|v| v.is_finite());
+        let lengths = (found.scale.len(), found.temperature.len()) == (FEATURES, 1 + TEMPERED);
         fail_if!(
-            root.dim() != (outputs, outputs) || !positive,
+            root.dim() != (outputs, outputs)
+                || !(positive && finite && lengths && found.features.fits(FEATURES))
+                || !reference.units.fits(reference.units.mean.len())
+                || reference.whitening.nrows() != reference.whitening.ncols()
+                || reference.centres.ncols() != reference.whitening.nrows()
+                || reference.centres.nrows() == 0
+                || reference.centres.iter().chain(&reference.whitening).any(|v| !v.is_finite()),
             "its parts do not fit together: the amplitudes of the outputs"
         );
-        Ok(FixedMean { root })
+        Ok(FixedMean { reference, root, found })
     }
 }
 
@@ -245,7 +285,7 @@ impl Structure for FixedMean {
         0.0
     }
 
-    /// `a² B/s`
+    /// `a² B` with a for the precision s
     fn covariance(
         &self,
         passes: &Passes,
@@ -253,9 +293,9 @@ impl Structure for FixedMean {
         shifts: &[f64],
         full: bool,
     ) -> Result<(Array2<f64>, Vec<Array3<f64>>)> {
-        let Outputs { mean, spread } = outputs(passes, x)?;
-        let Spread::Scale(squares) = spread else { unreachable!("the outputs are those of a fixed mean") };
-        let (b, (n, c)) = (self.root.dot(&self.root.t()), mean.dim());
+        let outputs = self.reference.outputs(passes, x)?;
+        let (b, (n, c)) = (self.root.dot(&self.root.t()), outputs.mean.dim());
+        let (mean, squares) = self.moments(&outputs, 1.0);
         let of = |shift: &f64| {
             Array3::from_shape_fn((n, c, if full { c } else { 1 }), |(i, j, k)| {
                 squares[i] * b[[j, if full { k } else { j }]] / shift
@@ -265,7 +305,7 @@ impl Structure for FixedMean {
     }
 
     fn scores(&self, passes: &Passes, x: ArrayView2<f64>, τ: f64) -> Result<Array2<f64>> {
-        self.mean_of_draws(&outputs(passes, x)?, τ)
+        self.mean_of_draws(&self.reference.outputs(passes, x)?, τ)
     }
 
     fn scores_of(&self, outputs: &Outputs, τ: f64) -> Result<Array2<f64>> {
@@ -274,6 +314,10 @@ impl Structure for FixedMean {
 
     fn pack<'a>(&'a self, bundle: &mut Bundle<'a>) -> Result<()> {
         bundle.put("root", self.root.view());
+        bundle.set("process", &self.found);
+        bundle.set("units", &self.reference.units);
+        bundle.put("whitening", self.reference.whitening.view());
+        bundle.put("centres", self.reference.centres.view());
         Ok(())
     }
 }
@@ -281,74 +325,70 @@ impl Structure for FixedMean {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ndarray::s;
 
     fn normals(n: usize, c: usize, seed: u64) -> Array2<f64> {
         let mut rng = Rng::new(seed);
         Array2::from_shape_simple_fn((n, c), || rng.normal())
     }
 
+    /// Labels that are drawn from the process have its temperatures and amplitudes as those with the least loss.
     #[test]
-    fn draws_have_mean_zero_and_covariance_one() {
-        let ε = draws(10).unwrap();
-        assert_eq!(ε.dim(), (DRAWS, 10));
-        assert!(ε.mean_axis(Axis(0)).unwrap().iter().all(|v| v.abs() < 1e-12));
-        let covariance = ε.t().dot(&ε) / DRAWS as f64;
-        assert!((covariance - Array2::<f64>::eye(10)).iter().all(|v| v.abs() < 1e-10));
-        // With more outputs than that, the variances are about one.
-        let many = draws(200).unwrap().mapv(|v| v * v).mean_axis(Axis(0)).unwrap();
-        assert!(many.iter().all(|v| (v - 1.0).abs() < 0.5), "{many}");
+    fn the_process_that_labels_were_drawn_from_is_found() {
+        let (n, c) = (20_000, 3);
+        let (z, φ) = (normals(n, c, 1) * 3.0, normals(n, FEATURES, 2) * 2.0 + 5.0);
+        // log T = 0.3 + 0.2 (φ₁ − 5)/2 − 0.3 (φ₂ − 5)/2, log a² = 0.8 + 0.5 (φ₁ − 5)/2 − 0.4 (φ₃ − 5)/2
+        let standard = |i: usize, j: usize| (φ[[i, j]] - 5.0) / 2.0;
+        let t = |i: usize| (0.3 + 0.2 * standard(i, 0) - 0.3 * standard(i, 1)).exp();
+        let a = |i: usize| (0.5 * (0.8 + 0.5 * standard(i, 0) - 0.4 * standard(i, 2))).exp();
+        let (mut rng, noise) = (Rng::new(3), normals(n, c, 4));
+        let label = |i: usize| {
+            let drawn: Vec<f64> = (0..c)
+                .map(|k| z[[i, k]] / t(i) + a(i) * noise[[i, k]] - (-rng.uniform().max(1e-300).ln()).ln())
+                .collect();
+            (0..c).fold(0, |best, k| if drawn[k] > drawn[best] { k } else { best })
+        };
+        let labels = Likelihood::Classes((0..n).map(label).collect());
+        let outputs = Outputs { mean: z, spread: Spread::Features(φ) };
+        let units = Moments { mean: vec![], spread: vec![] };
+        let reference = Reference { units, whitening: Array2::eye(1), centres: Array2::eye(1) };
+        let (process, precision, _) = fit(&reference, &outputs, &labels).unwrap();
+        let near = |found: &[f64], want: &[f64], most: f64| found.iter().zip(want).all(|(a, b)| (a - b).abs() < most);
+        let Found { scale, temperature, .. } = &process.found;
+        assert!(near(temperature, &[0.3, 0.2, -0.3], 0.15), "{temperature:?}");
+        assert!(
+            near(scale, &[0.5, 0.0, -0.4, 0.0], 0.3) && (-precision.value.ln() - 0.8).abs() < 0.5,
+            "{scale:?} {precision:?}"
+        );
+        assert!(near(process.root.as_slice().unwrap(), Array2::eye(c).as_slice().unwrap(), 0.2), "{}", process.root);
     }
 
+    /// Distances by the whitening are those by the inverse of the covariance within classes.
     #[test]
-    fn derivatives_of_the_losses_are_their_differences() {
-        let (z, scales) = (normals(150, 3, 3) * 2.0, normals(150, 1, 4).column(0).mapv(|v| v.abs() + 0.3));
-        let mut rng = Rng::new(5);
-        let labels: Vec<usize> = (0..150).map(|_| rng.below(3)).collect();
-        let draws = draws(3).unwrap();
-        let rows = |n: usize| Rows { z: &z, scales: &scales, labels: &labels, places: places(3, n) };
-        let first = z.slice(s![.., ..1]).to_owned();
-        let y: Vec<f64> = (0..150).map(|_| rng.normal()).collect();
-        let numbers = |at: &[f64]| loss_of_numbers(at, &first, &scales, &y);
-        let check = |loss: Loss<'_>, at: Vec<f64>| {
-            let (_, gradient) = loss(&at);
-            for j in 0..at.len() {
-                let [up, down] = [1e-5, -1e-5].map(|step| {
-                    let mut moved = at.clone();
-                    moved[j] += step;
-                    loss(&moved).0
-                });
-                assert!((gradient[j] - (up - down) / 2e-5).abs() < 1e-8, "{j}: {gradient:?}");
-            }
+    fn class_distances_are_those_of_the_inverse_covariance() {
+        let (n, q) = (60, 4);
+        let labels: Vec<usize> = (0..n).map(|i| i % 3).collect();
+        let mixed = normals(q, q, 5);
+        let f = normals(n, q, 6).dot(&mixed) + &Array2::from_shape_fn((n, q), |(i, j)| (labels[i] * (j + 1)) as f64);
+        let (whitening, centres) = within_classes(f.view(), &labels, 4).unwrap();
+        let reference = Reference { units: Moments { mean: vec![], spread: vec![] }, whitening, centres };
+        let found = reference.class_distances(f.view());
+        let mean = |c: usize| {
+            let rows: Vec<usize> = (0..n).filter(|i| labels[*i] == c).collect();
+            f.select(Axis(0), &rows).mean_axis(Axis(0)).unwrap()
         };
-        // B in full, diagonal, and a multiple of I.
-        for (n, at) in [(150, vec![0.3, -0.4, -1.0, 0.2, 0.7, 0.5]), (100, vec![0.3, -1.0, 0.5]), (50, vec![0.4])] {
-            assert_eq!(places(3, n).len(), at.len());
-            check(Box::new(|at: &[f64]| rows(n).penalised_loss(at, &draws)), at);
+        let means = [mean(0), mean(1), mean(2), f.mean_axis(Axis(0)).unwrap()];
+        let mut covariance = Array2::<f64>::zeros((q, q));
+        for (f, &label) in f.rows().into_iter().zip(&labels) {
+            let away = (&f - &means[label]).insert_axis(Axis(1));
+            covariance += &(away.dot(&away.t()) / n as f64);
         }
-        check(Box::new(numbers), vec![-0.5, 0.7]);
-    }
-
-    /// Labels that are drawn from the process have its B as the one with the least loss, up to what softmax does not see.
-    #[test]
-    fn the_covariance_that_labels_were_drawn_with_is_found() {
-        let (n, c) = (10_000, 3);
-        let (z, scales) = (normals(n, c, 1) * 2.0, normals(n, 1, 2).column(0).mapv(|v| 0.5 + v.abs()));
-        let root = ndarray::array![[1.5, 0.0, 0.0], [-1.0, 1.0, 0.0], [0.0, 0.0, 0.3]];
-        let (mut rng, noise) = (Rng::new(3), normals(n, c, 4).dot(&root.t()));
-        let drawn = &z + &(&noise * &scales.view().insert_axis(Axis(1)));
-        let label = |z: ArrayView1<f64>| {
-            let gumbel: Vec<f64> = z.iter().map(|z| z - (-rng.uniform().max(1e-300).ln()).ln()).collect();
-            (0..c).fold(0, |best, k| if gumbel[k] > gumbel[best] { k } else { best })
-        };
-        let labels = Likelihood::Classes(drawn.rows().into_iter().map(label).collect());
-        let outputs = Outputs { mean: z, spread: Spread::Scale(scales.mapv(|a| a * a)) };
-        let (process, precision, _) = fit(&outputs, &labels).unwrap();
-        let differences =
-            |b: Array2<f64>| [(0, 1), (0, 2), (1, 2)].map(|(i, j)| b[[i, i]] + b[[j, j]] - 2.0 * b[[i, j]]);
-        let found = differences(process.root.dot(&process.root.t()) / precision.value);
-        let want = differences(root.dot(&root.t()));
-        // The draws stand for a normal distribution: 128 of them find variances that are somewhat too small.
-        assert!(found.iter().zip(want).all(|(a, b)| (a / b - 1.0).abs() < 0.3), "{found:?} {want:?}");
+        let least = LEAST * covariance.diag().sum() / q as f64;
+        covariance.diag_mut().mapv_inplace(|v| v + least);
+        let inverse = Cholesky::new(Device::Cpu, covariance.view()).unwrap().inverse().unwrap();
+        for (f, found) in f.rows().into_iter().zip(&found) {
+            let away = means.each_ref().map(|mean| &f - mean);
+            let want = away.iter().map(|a| a.dot(&inverse.dot(a))).fold(f64::INFINITY, f64::min);
+            assert!((found / want - 1.0).abs() < 1e-9, "{found} {want}");
+        }
     }
 }

@@ -3,7 +3,6 @@
 use super::Structure;
 use super::likelihood::Curvature;
 use super::passes::{Hidden, Passes};
-use crate::compute::{Device, Tensor};
 use crate::linalg::{eigh, matmul};
 use crate::model::Bundle;
 use crate::{Error, FitContext, Result, fail_if};
@@ -16,7 +15,7 @@ pub(super) enum Basis {
     /// `f(x)ᵀ ⊗ I_C` of the eigenfunctions `f = m(x) A`, A `[q, k]`, of the NTK, with the means m of hidden units.
     Eigenfunctions(Array2<f64>),
     /// `J(x)V` of directions V `[k, P]` in the space of parameters.
-    Directions(Vec<Tensor>),
+    Directions(Array2<f32>),
 }
 
 /// A Gaussian over the weights of few functions: `H = Σ_i Ψ(x_i)ᵀ Λ_i Ψ(x_i) = Q diag(λ) Qᵀ`.
@@ -65,7 +64,7 @@ fn features(basis: &Basis, passes: &Passes, x: ArrayView2<f64>) -> Result<(Array
             );
             (matmul(means.view(), a.view()), z)
         }
-        Basis::Directions(v) => passes.along(x, v)?,
+        Basis::Directions(v) => passes.along(x, v.view())?,
     })
 }
 
@@ -123,7 +122,7 @@ impl Functions {
         out
     }
 
-    pub fn unpack(bundle: &Bundle, kind: &str, parameters: usize, device: Device) -> Result<Functions> {
+    pub fn unpack(bundle: &Bundle, kind: &str, parameters: usize) -> Result<Functions> {
         let basis = match kind {
             "last-layer" => Basis::LastLayer,
             "eigenfunctions" => Basis::Eigenfunctions(bundle.matrix("functions")?),
@@ -133,10 +132,7 @@ impl Functions {
                     v.ncols() != parameters,
                     "its parts do not fit together: the directions are of another network"
                 );
-                let tensor = |row: ndarray::ArrayView1<f64>| {
-                    Tensor::from_host(device, &[parameters], &row.iter().map(|v| *v as f32).collect::<Vec<_>>())
-                };
-                Basis::Directions(v.rows().into_iter().map(tensor).collect::<Result<_>>()?)
+                Basis::Directions(v.mapv(|v| v as f32))
             }
             other => return Err(Error::input(format!("the structure '{other}' is not known"))),
         };
@@ -192,12 +188,7 @@ impl Structure for Functions {
         match &self.basis {
             Basis::LastLayer => {}
             Basis::Eigenfunctions(a) => bundle.put("functions", a.view()),
-            Basis::Directions(v) => {
-                let numbers = v.iter().map(|v| v.to_host()).collect::<Result<Vec<_>>>()?.concat();
-                let width = numbers.len() / v.len().max(1);
-                let rows = Array2::from_shape_vec((v.len(), width), numbers.into_iter().map(f64::from).collect());
-                bundle.put("directions", rows.expect("directions are alike in length"));
-            }
+            Basis::Directions(v) => bundle.put("directions", v.mapv(f64::from)),
         }
         Ok(())
     }

@@ -11,9 +11,9 @@
 //! | [`Method::LastLayerKfac`] | a Kronecker product, over the last layer | 1 |
 //! | [`Method::Kfac`] | a Kronecker product in every dense and convolutional layer | one back for each output |
 //! | [`Method::Diagonal`] | its diagonal | one back for each output |
-//! | [`Method::Ella`] | `J ≈ Ψ` by the NTK's Nyström approximation | one for each function |
+//! | [`Method::Ella`] | `J ≈ Ψ` by the NTK's Nyström approximation | one back for each output, or one for each function |
 //! | [`Method::Eigenfunctions`] | `J ≈ Ψ` by eigenfunctions of the NTK in the span of the hidden units | 1 |
-//! | [`Method::FixedMean`] | none: a Gaussian process on the last hidden layer, its mean fixed at the network | 1 |
+//! | [`Method::FixedMean`] | none: a Gaussian process, its mean fixed at the network | 1 |
 //! | [`Method::Map`], [`Method::Temperature`] | none: the network alone, and `softmax(z/T)` | 1 |
 //!
 //! τ is found by the marginal likelihood or by the loss on other rows; what [`Method::FixedMean`] has beside it, by that loss always.
@@ -43,11 +43,13 @@
 mod blocks;
 mod cost;
 mod diagonal;
+mod directions;
 mod eigenfunctions;
 mod ella;
 pub(crate) mod fit;
 pub(crate) mod fitted;
 mod fixed_mean;
+mod fixed_mean_loss;
 mod function_fit;
 mod function_fitted;
 mod functions;
@@ -106,8 +108,8 @@ pub enum Method {
         /// Rows that the kernel is computed at.
         rows: usize,
     },
-    /// A Gaussian process whose mean is fixed at the network (FMGP): its kernel is that of the last layer, with a covariance of the outputs
-    /// that has the least loss on other rows.
+    /// A Gaussian process whose mean is fixed at the network (FMGP), divided by a temperature: temperature, amplitude and the covariance of the
+    /// outputs have the least loss on other rows, the first two as functions of the row.
     FixedMean,
 }
 

@@ -4,7 +4,7 @@ use super::passes::{Passes, batches};
 use super::search::ENDS;
 use super::{ROWS, Structure};
 use crate::Result;
-use ndarray::{Array1, Array2, ArrayView2, Axis, s};
+use ndarray::{Array2, ArrayView2, Axis, s};
 
 /// Precisions of the grid in every power of ten.
 const PER_TEN: usize = 4;
@@ -27,8 +27,8 @@ pub(super) enum Spread {
     None,
     /// Their logarithms `[n, C]` at every precision of the grid.
     Grid(Vec<Array2<f32>>),
-    /// The square `a²` `[n]` of the scale of a process with a fixed mean.
-    Scale(Array1<f64>),
+    /// What the temperature and the scale of a process with a fixed mean depend on, `[n, q]`.
+    Features(Array2<f64>),
 }
 
 /// The precisions that variances are computed at.
@@ -70,7 +70,7 @@ impl Outputs {
         let spread = match &self.spread {
             Spread::None => Spread::None,
             Spread::Grid(all) => Spread::Grid(all.iter().map(|v| v.select(Axis(0), rows)).collect()),
-            Spread::Scale(squares) => Spread::Scale(squares.select(Axis(0), rows)),
+            Spread::Features(features) => Spread::Features(features.select(Axis(0), rows)),
         };
         Outputs { mean: self.mean.select(Axis(0), rows), spread }
     }

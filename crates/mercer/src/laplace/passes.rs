@@ -24,6 +24,8 @@ pub(crate) enum Hidden {
     Last,
     /// The units of all layers, of images the mean of every channel, and a one.
     Means,
+    /// The input of the last layer, then those of all layers, and a one.
+    Both,
 }
 
 /// Cotangents of the outputs.
@@ -55,6 +57,11 @@ impl<'a> Passes<'a> {
         self.classifier.network.outputs()
     }
 
+    /// The width of the last layer's input.
+    pub fn last_width(&self) -> usize {
+        self.classifier.network.affine_layers().last().map_or(0, |[inputs, _]| *inputs)
+    }
+
     /// Whether the outputs are logits of classes.
     pub fn classes(&self) -> bool {
         self.classifier.number.is_none()
@@ -74,6 +81,10 @@ impl<'a> Passes<'a> {
                     Hidden::No => continue,
                     Hidden::Last => vec![self.folded.last_layer(&points, &workspace)?.0.clone()],
                     Hidden::Means => self.folded.hidden_means(&workspace)?,
+                    Hidden::Both => {
+                        let last = self.folded.last_layer(&points, &workspace)?.0.clone();
+                        std::iter::once(last).chain(self.folded.hidden_means(&workspace)?).collect()
+                    }
                 };
                 let parts = parts.iter().map(matrix).collect::<Result<Vec<_>>>()?;
                 let q = parts.iter().map(|part| part.ncols()).sum::<usize>() + 1;
@@ -123,40 +134,9 @@ impl<'a> Passes<'a> {
         Tensor::from_host(self.device, &[c, z.nrows(), c], &values)
     }
 
-    /// `J(x) v_j` `[n·C, k]` for the directions `v` `[k, P]` at rows `x` `[n, d]`, and the outputs `[n, C]`.
-    pub fn along(&self, x: ArrayView2<f64>, directions: &[Tensor]) -> Result<(Array2<f64>, Array2<f64>)> {
-        self.classifier.check_columns(x.ncols())?;
-        let (network, theta, c) = (&self.classifier.network, &self.classifier.parameters, self.outputs());
-        let (mut psi, mut z) = (Array2::zeros((x.nrows() * c, directions.len())), Array2::zeros((x.nrows(), c)));
-        let mut workspace = network.workspace(self.device)?;
-        for rows in batches(x.nrows(), FORWARD) {
-            let points = self.points(x.slice(s![rows.clone(), ..]))?;
-            let outputs = host(network.forward(theta, &points, Mode::Eval, &mut workspace)?)?;
-            z.slice_mut(s![rows.clone(), ..]).assign(&outputs.index_axis(Axis(0), 0));
-            for (j, v) in directions.iter().enumerate() {
-                let image = network.jvp(theta, &points, &mut workspace, Some(v), None)?.to_host()?;
-                let to = psi.slice_mut(s![rows.start * c..rows.end * c, j]);
-                to.into_iter().zip(image).for_each(|(to, v)| *to = f64::from(v));
-            }
-        }
-        check_finite(&z)?;
-        Ok((psi, z))
-    }
-
-    /// `J(x)ᵀ g` `[P]` for cotangents `g` `[n, C]` at rows `x` `[n, d]`.
-    pub fn pulled(&self, x: ArrayView2<f64>, g: ArrayView2<f64>) -> Result<Vec<f64>> {
-        let (network, theta, c) = (&self.classifier.network, &self.classifier.parameters, self.outputs());
-        let mut workspace = network.workspace(self.device)?;
-        let (mut sum, mut grad) = (vec![0.0; network.parameters()], Tensor::zeros(self.device, &[0])?);
-        for rows in batches(x.nrows(), FORWARD) {
-            let points = self.points(x.slice(s![rows.clone(), ..]))?;
-            network.forward(theta, &points, Mode::Eval, &mut workspace)?;
-            let cotangents: Vec<f32> = g.slice(s![rows.clone(), ..]).iter().map(|v| *v as f32).collect();
-            let mut cotangents = Tensor::from_host(self.device, &[1, rows.len(), c], &cotangents)?;
-            network.vjp(theta, &points, &mut workspace, &mut cotangents, &mut grad, None)?;
-            sum.iter_mut().zip(grad.to_host()?).for_each(|(sum, g)| *sum += f64::from(g));
-        }
-        Ok(sum)
+    /// Where the network computes.
+    pub fn device(&self) -> Device {
+        self.device
     }
 
     /// The kernel of the network's derivatives.
@@ -217,7 +197,7 @@ pub(super) fn matrix(tensor: &Tensor) -> Result<Array2<f64>> {
     Ok(Array2::from_shape_vec((b, m), values).expect("one matrix"))
 }
 
-fn check_finite(z: &Array2<f64>) -> Result<()> {
+pub(super) fn check_finite(z: &Array2<f64>) -> Result<()> {
     fail_if!(
         z.iter().any(|v| !v.is_finite());
         Error::Numerical("an output of the network is not finite: a row is too large for it; scale the rows".into())
