@@ -54,7 +54,7 @@ pub struct Gp {
     samples: Option<String>,
 
     /// nystrom: landmarks [default: 1000]; random-features: features [default: 2000]; spectrum: eigenfunctions [default: 200];
-    /// cg: rank of the preconditioner [default: 4√n, 500 at least]
+    /// cg: rank of the preconditioner [default: 4√n, 500 at least, up to four times that where it helps]
     #[arg(long, visible_aliases = ["landmarks", "features"], value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     rank: Option<u32>,
 

@@ -5,7 +5,7 @@ use super::gaussian_process::{moments, notes, numbers, positive, scaled};
 use super::partial_inverse::{COLUMNS, Covariance, PartialInverse, VALUES, Vectors};
 use super::preconditioner::LowRankPreconditioner;
 use super::reference::{Reference, check_new};
-use super::stochastic_likelihood::{Solution, StochasticLikelihood};
+use super::stochastic_likelihood::{NoiseEnd, Solution, StochasticLikelihood};
 use super::traits::{fields, not_kept, saved};
 use super::{Criterion, Fit, Predict, SearchEnd, Tuning, check_points};
 use crate::data::Target;
@@ -16,6 +16,9 @@ use crate::spectrum::Origin;
 use crate::{FitContext, Result};
 use ndarray::{Array1, Array2, ArrayView2, Axis};
 use std::time::Instant;
+
+/// How many times the least rank the preconditioner may have.
+const GROWTH: usize = 4;
 
 /// Rows at which deviations are compared with the exact ones.
 const COMPARED: usize = 32;
@@ -58,7 +61,8 @@ const CLOSE: f64 = 0.01;
 pub struct IterativeProcess {
     /// κ, with numbers, `median`, `auto` or `ard` for its lengthscales.
     pub kernel: Expression,
-    /// Rank of the preconditioner; none chooses `4√n`, 500 at least, or what the memory has room for.
+    /// Rank of the preconditioner; none chooses `4√n`, 500 at least, or what the memory has room for, and up to four times as much where what
+    /// is left of the kernel matrix is above the noise.
     pub rank: Option<usize>,
     /// How hyper-parameters are found.
     pub tuning: Tuning,
@@ -71,8 +75,8 @@ impl IterativeProcess {
         IterativeProcess { kernel, rank: None, tuning }
     }
 
-    /// The rank for n points, and the bytes that it takes beside K.
-    fn sized(&self, n: usize, context: &FitContext) -> Result<(usize, u64)> {
+    /// The least and the largest rank for n points, and the bytes that the latter takes beside K.
+    fn sized(&self, n: usize, context: &FitContext) -> Result<([usize; 2], u64)> {
         // Two factors [n, rank], the parts of a product with K, of which every thread has some, and kernel values of a few rows.
         let bytes = |rank: usize| 8 * n as u64 * (2 * rank as u64 + 12 * COLUMNS as u64) + VALUES.min(8 * n * n) as u64;
         let mut rank = self.rank.unwrap_or((4 * n.isqrt()).max(500)).min(n);
@@ -84,7 +88,11 @@ impl IterativeProcess {
             bytes(rank),
             "use a smaller rank, or fewer points",
         )?;
-        Ok((rank, bytes(rank)))
+        let mut most = if self.rank.is_some() { rank } else { (GROWTH * rank).min(n) };
+        while most > rank && !context.budget.allows(bytes(most)) {
+            most = (most / 2).max(rank);
+        }
+        Ok(([rank, most], bytes(most)))
     }
 }
 
@@ -98,7 +106,7 @@ pub struct FittedIterativeProcess {
     pub likelihood_error: f64,
     /// How the search for hyper-parameters ended.
     pub search: SearchEnd,
-    /// Rank of the preconditioner.
+    /// Directions of the preconditioner that variances take.
     pub rank: usize,
     /// Products with K that the last solution took.
     pub iterations: usize,
@@ -131,7 +139,7 @@ impl Fit for IterativeProcess {
         check_points(x)?;
         let n = x.nrows();
         let values = numbers(y, n, "use the Gaussian process for classes")?;
-        let (rank, other) = self.sized(n, context)?;
+        let (ranks, other) = self.sized(n, context)?;
         let (mean, variance) = moments(values)?;
         let found = self.tuning.best(&self.kernel, x, y, context)?;
         // A request to end early was about the search.
@@ -139,15 +147,22 @@ impl Fit for IterativeProcess {
         let kernel = scaled(found.kernel.clone(), variance);
         let operator = context.operator(&kernel, x, other)?;
         let operator = operator.as_ref();
-        let preconditioner = LowRankPreconditioner::new(operator, rank, context)?;
+        let noise = found.noise * variance;
+        let preconditioner = LowRankPreconditioner::growing(operator, ranks, noise, context)?;
         let y: Array1<f64> = values.iter().map(|y| y - mean).collect();
         let likelihood = StochasticLikelihood::new(operator, &preconditioner, &y, context)?;
-        let (at, cut_short) = likelihood.best(found.noise * variance, bounds(operator)?)?;
-        notes.extend(
-            cut_short.then(|| {
-                "the search for the noise on all rows was interrupted; its best value so far is used".to_owned()
-            }),
-        );
+        let (at, end) = likelihood.best(noise, bounds(operator)?)?;
+        notes.extend(match end {
+            NoiseEnd::Found => None,
+            NoiseEnd::CutShort => {
+                Some("the search for the noise on all rows was interrupted; its best value so far is used".to_owned())
+            }
+            NoiseEnd::Slow(seconds) => Some(format!(
+                "the noise is that of the {} rows of the search: one value takes {:.0} minutes on all rows",
+                found.rows,
+                seconds / 60.0
+            )),
+        });
         let solution = likelihood.solution(at, tolerance(context.precision))?;
         notes.extend(context.keeps_best().cut_short().then(|| {
             format!(
@@ -166,7 +181,8 @@ impl Fit for IterativeProcess {
             fine = KernelOperator::new(&kernel, x, Precision::F64, context.device)?;
             &fine
         };
-        let mut inverse = PartialInverse::new(operator, preconditioner.into_basis(), (alpha, amplitude), context)?;
+        let mut inverse =
+            PartialInverse::new(operator, preconditioner.into_basis(ranks[0])?, (alpha, amplitude), context)?;
         let kernel = scaled(kernel, amplitude);
         let of = Covariance { kernel: &kernel, points: x, device: context.device };
         let excess = choose_neighbours(&mut inverse, of, compared, &exact)?;

@@ -211,7 +211,7 @@ mod tests {
         let kernel = Kernel::parse(kernel).unwrap();
         let k = gram(&kernel, x.view(), Device::Cpu).unwrap();
         let (operator, context) = (DenseOperator::new(k.clone()), FitContext::default());
-        let u = LowRankPreconditioner::new(&operator, rank, &context).unwrap().into_basis();
+        let u = LowRankPreconditioner::new(&operator, rank, &context).unwrap().into_basis(rank).unwrap();
         let directions = u.to_host().unwrap();
         let inverse = PartialInverse::new(&operator, u, (alpha, c), &context).unwrap();
         let a = (k + Array2::<f64>::eye(x.nrows()) * alpha) * c;

@@ -26,8 +26,22 @@ pub struct LowRankPreconditioner {
 impl LowRankPreconditioner {
     /// Of rank `rank` at most; less where the operator has less.
     pub fn new(operator: &dyn Operator, rank: usize, context: &FitContext<'_>) -> Result<LowRankPreconditioner> {
+        LowRankPreconditioner::growing(operator, [rank; 2], 0.0, context)
+    }
+
+    /// Of the first rank, from `least` on, that leaves no more than `rest` of the diagonal of K on average; `most` at most. With α for `rest`, more
+    /// would not be seen beside α.
+    pub(super) fn growing(
+        operator: &dyn Operator,
+        [least, most]: [usize; 2],
+        rest: f64,
+        context: &FitContext<'_>,
+    ) -> Result<LowRankPreconditioner> {
         let (n, trace) = (operator.n() as f64, operator.diagonal()?.sum());
-        let f = Panel::from_host(context.device, pivoted_cholesky(operator, rank.min(operator.n()), context)?)?;
+        let f = Panel::from_host(
+            context.device,
+            pivoted_cholesky(operator, [least, most.min(operator.n())], rest, context)?,
+        )?;
         // FFᵀ = UΣUᵀ with FᵀF = VΣVᵀ and U = F V Σ^{−1/2}.
         let (mut sigma, v) = eigh(context.device, f.t_matmul(&f)?.view())?;
         sigma.truncate(sigma.iter().take_while(|&&s| s > 1e-13 * sigma[0]).count());
@@ -62,9 +76,9 @@ impl LowRankPreconditioner {
         Ok(outside)
     }
 
-    /// U `[n, r]`
-    pub(super) fn into_basis(self) -> Panel {
-        self.u
+    /// The first r columns of U `[n, r]`, or all.
+    pub(super) fn into_basis(self, r: usize) -> Result<Panel> {
+        if r < self.u.ncols() { self.u.columns(0..r) } else { Ok(self.u) }
     }
 
     /// `log|UΣUᵀ + αI| = Σ_j log(σ_j + α) + (n − r) log α`
@@ -83,8 +97,14 @@ impl LowRankPreconditioner {
     }
 }
 
-/// `F` `[n, r]` with `FFᵀ ≈ K` and `K − FFᵀ` positive semi-definite.
-fn pivoted_cholesky(operator: &dyn Operator, rank: usize, context: &FitContext<'_>) -> Result<Array2<f64>> {
+/// `F` `[n, r]` with `FFᵀ ≈ K` and `K − FFᵀ` positive semi-definite: r is the first from `least` to `most` for which the mean of the diagonal
+/// that is left is `rest` at most.
+fn pivoted_cholesky(
+    operator: &dyn Operator,
+    [least, most]: [usize; 2],
+    rest: f64,
+    context: &FitContext<'_>,
+) -> Result<Array2<f64>> {
     const BLOCK: usize = 64;
     ran("low-rank approximations of a preconditioner", Device::Cpu, 1);
     let n = operator.n();
@@ -95,10 +115,10 @@ fn pivoted_cholesky(operator: &dyn Operator, rank: usize, context: &FitContext<'
     if !(trace > 0.0 && trace.is_finite()) {
         return Err(Error::Numerical(format!("the kernel matrix has the trace {trace}; it needs a number above zero")));
     }
-    let mut f = Array2::zeros((n, rank));
+    let mut f = Array2::zeros((n, most));
     let mut done = 0;
-    while done < rank && left.sum() > 1e-13 * trace {
-        let pivots = draw_some(&left, BLOCK.min(rank - done), &mut rng);
+    while done < most && left.sum() > 1e-13 * trace && (done < least || left.sum() > rest * n as f64) {
+        let pivots = draw_some(&left, BLOCK.min(most - done), &mut rng);
         // The residual columns G = K[:, S] − F F[S]ᵀ, of which G[S] = QΛQᵀ is the pivot block.
         let mut g = operator.block(&all, &pivots)?;
         let known = f.slice(s![.., ..done]);
@@ -113,7 +133,7 @@ fn pivoted_cholesky(operator: &dyn Operator, rank: usize, context: &FitContext<'
         left.mapv_inplace(|d| d.max(0.0));
         pivots.iter().for_each(|&i| left[i] = 0.0);
         done += kept;
-        context.progress.step("low-rank approximation", done, rank, "");
+        context.progress.step("low-rank approximation", done, most, "");
     }
     Ok(f.slice_move(s![.., ..done]))
 }
@@ -177,6 +197,21 @@ mod tests {
         // Quadratic in two dimensions: rank 6.
         let k = DenseOperator::new(matrix("poly(degree=2, offset=1)", &points(300, 2)));
         assert_eq!(preconditioner(&k, 100, 0).sigma.len(), 6);
+    }
+
+    #[test]
+    fn the_rank_grows_until_little_is_left() {
+        let x = points(400, 3);
+        let k = DenseOperator::new(matrix("rbf(1)", &x));
+        let context = FitContext::default();
+        let grown = |ranks: [usize; 2], rest: f64| LowRankPreconditioner::growing(&k, ranks, rest, &context).unwrap();
+        let (easy, hard, most) = (grown([20, 380], 0.2), grown([20, 380], 0.01), grown([20, 100], 1e-9));
+        assert!(easy.rest <= 0.2 && hard.rest <= 0.01 && most.rest > 1e-9);
+        let ranks = [&easy, &hard, &most].map(|p| p.sigma.len());
+        assert!(ranks[0] < ranks[1] && ranks[1] < 380 && ranks[2] == 100, "{ranks:?}");
+        // No more than one block of pivots beyond what is needed.
+        assert!(grown([20, ranks[1] - 64], 0.01).rest > 0.01, "{ranks:?}");
+        assert_eq!(hard.into_basis(30).unwrap().ncols(), 30);
     }
 
     #[test]

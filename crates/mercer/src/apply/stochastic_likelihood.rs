@@ -24,6 +24,7 @@ use crate::rng::Rng;
 use crate::{Error, FitContext, KeepsBest, Result};
 use ndarray::{Array1, Array2, Axis};
 use std::f64::consts::TAU;
+use std::time::Instant;
 
 /// Probes.
 const PROBES: usize = 15;
@@ -40,6 +41,20 @@ const PRODUCTS: usize = 1000;
 
 /// Most values of α that are tried.
 const TRIALS: usize = 12;
+
+/// Seconds of the first value of α beyond which no other is tried.
+const PATIENCE: f64 = 120.0;
+
+/// How the search for the noise ended.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum NoiseEnd {
+    /// At the largest likelihood.
+    Found,
+    /// By an interrupt.
+    CutShort,
+    /// At the start, which took so many seconds.
+    Slow(f64),
+}
 
 /// A mean over probes, and its standard error.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -139,21 +154,26 @@ impl<'a> StochasticLikelihood<'a> {
         Ok(AtShift { alpha, solved, determinant, slope, iterations: found.iterations })
     }
 
-    /// The solutions at the α with the largest likelihood within bounds, from a start, and whether an interrupt cut the search short: the zero
+    /// The solutions at the α with the largest likelihood within bounds, from a start, and how the search ended: the zero
     /// of the derivative by secants, within the interval where its sign changes. It ends where the derivative is below half its standard
-    /// error.
-    pub fn best(&self, start: f64, (low, high): (f64, f64)) -> Result<(AtShift, bool)> {
+    /// error, or at the start, where that alone takes longer than [`PATIENCE`].
+    pub fn best(&self, start: f64, (low, high): (f64, f64)) -> Result<(AtShift, NoiseEnd)> {
         let n = self.y.nrows() as f64;
         let (mut low, mut high) = (low.ln(), high.ln());
         let mut t = start.ln().clamp(low, high);
         let mut keeps: Option<KeepsBest> = None;
         let mut last: Option<(f64, AtShift)> = None;
+        let began = Instant::now();
         for trial in 1..=TRIALS {
             let stage = self.context.stage("noise", trial, TRIALS);
             let at = self.at(t.exp(), &FitContext { progress: &stage, ..*self.context })?;
             let keeps = keeps.get_or_insert_with(|| self.context.keeps_best());
             if keeps.cut_short() {
-                return Ok((last.map_or(at, |(_, last)| last), true));
+                return Ok((last.map_or(at, |(_, last)| last), NoiseEnd::CutShort));
+            }
+            let seconds = began.elapsed().as_secs_f64();
+            if trial == 1 && seconds > PATIENCE {
+                return Ok((at, NoiseEnd::Slow(seconds)));
             }
             let slope = at.slope.value;
             if slope < 0.0 {
@@ -173,7 +193,7 @@ impl<'a> StochasticLikelihood<'a> {
             }
             t = next;
         }
-        Ok((last.expect("there is a trial").1, false))
+        Ok((last.expect("there is a trial").1, NoiseEnd::Found))
     }
 
     /// The process at the solutions for α, that of y to a relative residual of `tolerance`. An interrupt ends it with what there is.
