@@ -75,11 +75,9 @@ fn methods_are_compared_on_rows_that_nothing_was_found_on() {
     // The network alone has nothing to find.
     let map = named(&kept, "map");
     assert!((number(&map["validation_nll"]) - number(&map["test"]["nll"]["value"])).abs() < 1e-9, "{map}");
-    std::fs::write(folder.join("one.csv"), "x,y\n1,0\n2,1\n3,0\n").unwrap();
-    folder
-        .object("train one.csv --target y --classify --net 'dense(2) relu dense(2)' --epochs 1 --out one.safetensors");
-    folder
-        .refuses("laplace one.safetensors one.csv --target y --classify --validation 0.4", "there is 1 validation row");
+    std::fs::write(folder.join("one.csv"), "x,y\n1,a\n2,b\n3,a\n").unwrap();
+    folder.object("train one.csv --target y --net 'dense(2) relu dense(2)' --epochs 1 --out one.safetensors");
+    folder.refuses("laplace one.safetensors one.csv --target y --validation 0.4", "there is 1 validation row");
 }
 
 #[test]
