@@ -1,4 +1,4 @@
-use super::{eigh, matmul, matmul_into};
+use super::{Part, eigh, matmul, matmul_into};
 use crate::Result;
 use crate::compute::Storage::{self, Cuda, Host};
 use crate::compute::cuda::{Buffer, gpu, panel as cuda};
@@ -51,6 +51,18 @@ impl Panel {
         }
     }
 
+    /// Zeros `[n, b]` on `device`.
+    pub fn zeros(device: Device, [n, b]: [usize; 2]) -> Result<Panel> {
+        match device {
+            Device::Cpu => Ok(Panel::from(Array2::zeros((n, b)))),
+            Device::Cuda(ordinal) => {
+                let mut buffer = cuda::allocate(gpu(ordinal)?, [n, b])?;
+                buffer.zero(0, 8 * n * b);
+                Ok(Panel::from_buffer([n, b], buffer))
+            }
+        }
+    }
+
     /// A panel `[n, b]` in a row-major device buffer.
     pub fn from_buffer([n, b]: [usize; 2], buffer: Buffer) -> Panel {
         assert!(buffer.bytes() >= 8 * n * b, "{} bytes are too few for a panel [{n}, {b}]", buffer.bytes());
@@ -60,6 +72,14 @@ impl Panel {
     /// The row-major device buffer; `None` on the CPU.
     pub fn buffer(&self) -> Option<&Buffer> {
         self.storage.buffer()
+    }
+
+    /// Its device buffer; `None` on the CPU.
+    pub fn into_buffer(self) -> Option<Buffer> {
+        match self.storage {
+            Host(_) => None,
+            Cuda(buffer) => Some(buffer),
+        }
     }
 
     /// The device that holds the panel.
@@ -129,6 +149,30 @@ impl Panel {
         }
     }
 
+    /// The vectors of all panels side by side, `[n, Σb]`; at least one panel.
+    pub fn concatenated(parts: &[Panel]) -> Result<Panel> {
+        let (first, width) = (&parts[0], parts.iter().map(|part| part.b).sum());
+        parts.iter().for_each(|part| first.check_height(part));
+        match &first.storage {
+            Host(_) => {
+                let arrays: Vec<Array2<f64>> = parts.iter().map(Panel::to_host).collect::<Result<_>>()?;
+                let views: Vec<ArrayView2<f64>> = arrays.iter().map(|array| array.view()).collect();
+                let all = concatenate(Axis(1), &views).expect("equal heights");
+                Ok(Panel::from(all.as_standard_layout().into_owned()))
+            }
+            Cuda(a) => {
+                let (n, mut place) = (first.n, 0);
+                let mut out = cuda::allocate(a.gpu(), [n, width])?;
+                for part in parts {
+                    let Cuda(from) = &part.storage else { first.different_devices(part) };
+                    cuda::copy_columns(n, (from, part.b), 0..part.b, (&mut out, width), place);
+                    place += part.b;
+                }
+                Ok(Panel::from_buffer([n, width], out))
+            }
+        }
+    }
+
     /// The vectors `range`, `[n, range]`.
     pub fn columns(&self, range: Range<usize>) -> Result<Panel> {
         match &self.storage {
@@ -139,6 +183,109 @@ impl Panel {
                 cuda::copy_columns(self.n, (a, self.b), range, (&mut out, width), 0);
                 Ok(Panel::from_buffer([self.n, width], out))
             }
+        }
+    }
+
+    /// Some rows, `[rows, b]`.
+    pub fn rows(&self, rows: &Part<'_>) -> Result<Panel> {
+        match &self.storage {
+            Host(a) => Ok(Panel::from(match rows.range(self.n) {
+                None => a.select(Axis(0), &rows.list(self.n)),
+                Some(range) => a.slice(s![range, ..]).to_owned(),
+            })),
+            Cuda(a) => {
+                let shape = [rows.len(self.n), self.b];
+                let mut out = cuda::allocate(a.gpu(), shape)?;
+                cuda::gather_rows((a, [self.n, self.b]), rows, &mut out)?;
+                Ok(Panel::from_buffer(shape, out))
+            }
+        }
+    }
+
+    /// Adds `factor` times the rows of `other` `[rows, b]` to some rows, all different.
+    pub fn add_to_rows(&mut self, rows: &Part<'_>, factor: f64, other: &Panel) -> Result<()> {
+        assert_eq!((rows.len(self.n), self.b), (other.n, other.b), "a row for each one that is changed");
+        match (&mut self.storage, &other.storage) {
+            (Host(a), Host(b)) => match rows.range(self.n) {
+                None => {
+                    let rows = rows.list(self.n);
+                    rows.iter().zip(b.rows()).for_each(|(&i, b)| a.row_mut(i).scaled_add(factor, &b));
+                }
+                Some(range) => a.slice_mut(s![range, ..]).scaled_add(factor, b),
+            },
+            (Cuda(a), Cuda(b)) => cuda::scatter_rows(factor, b, rows, (a, [self.n, self.b]))?,
+            _ => self.different_devices(other),
+        }
+        Ok(())
+    }
+
+    /// `v_ij ← factor_i v_ij` for each row, with factors `[n, 1]`.
+    pub fn scale_rows(&mut self, factors: &Panel) {
+        assert_eq!((self.n, 1), (factors.n, factors.b), "a factor for each row");
+        match (&mut self.storage, &factors.storage) {
+            (Host(a), Host(f)) => *a *= f,
+            (Cuda(a), Cuda(f)) => cuda::scale_rows([self.n, self.b], f, a),
+            _ => self.different_devices(factors),
+        }
+    }
+
+    /// `v_i ← max(v_i − Σ_j w_ij², 0)` of one vector `[n, 1]` for the rows of `other` `[n, b]`.
+    pub fn subtract_row_squares(&mut self, other: &Panel) {
+        self.check_height(other);
+        assert_eq!(self.b, 1, "one number for each row");
+        match (&mut self.storage, &other.storage) {
+            (Host(a), Host(w)) => {
+                let squares = w.map_axis(Axis(1), |row| row.dot(&row));
+                Zip::from(a.column_mut(0)).and(&squares).for_each(|v, w| *v = (*v - w).max(0.0));
+            }
+            (Cuda(a), Cuda(w)) => cuda::subtract_row_squares([self.n, other.b], w, a),
+            _ => self.different_devices(other),
+        }
+    }
+
+    /// `A + shift·I` for a square panel.
+    pub fn shift_diagonal(&mut self, shift: f64) {
+        assert_eq!(self.n, self.b, "a square matrix");
+        match &mut self.storage {
+            Host(a) => a.diag_mut().mapv_inplace(|d| d + shift),
+            Cuda(a) => cuda::shift_diagonal(self.n, shift, a),
+        }
+    }
+
+    /// The transpose `[b, n]`.
+    pub fn transposed(&self) -> Result<Panel> {
+        match &self.storage {
+            Host(a) => Ok(Panel::from(a.t().as_standard_layout().into_owned())),
+            Cuda(a) => {
+                let mut out = cuda::allocate(a.gpu(), [self.b, self.n])?;
+                cuda::transpose([self.n, self.b], true, a, &mut out);
+                Ok(Panel::from_buffer([self.b, self.n], out))
+            }
+        }
+    }
+
+    /// `V W` `[n, m]` for `W` `[b, m]`, on the device.
+    pub fn times(&self, other: &Panel) -> Result<Panel> {
+        assert_eq!(self.b, other.n, "shapes of a product");
+        self.product_with(other, false)
+    }
+
+    /// `VᵀW` `[b, m]` for `W` `[n, m]`, on the device.
+    pub fn t_times(&self, other: &Panel) -> Result<Panel> {
+        self.check_height(other);
+        self.product_with(other, true)
+    }
+
+    fn product_with(&self, other: &Panel, transposed: bool) -> Result<Panel> {
+        match (&self.storage, &other.storage) {
+            (Host(a), Host(b)) => Ok(Panel::from(matmul(if transposed { a.t() } else { a.view() }, b.view()))),
+            (Cuda(a), Cuda(b)) => {
+                let shape = [if transposed { self.b } else { self.n }, other.b];
+                let mut out = cuda::allocate(a.gpu(), shape)?;
+                cuda::product([self.n, self.b, other.b], (a, transposed), b, &mut out);
+                Ok(Panel::from_buffer(shape, out))
+            }
+            _ => self.different_devices(other),
         }
     }
 
@@ -367,6 +514,31 @@ mod tests {
         moved.add_product(-0.5, &pv, random(5, 5, 4).view()).unwrap();
         let want = (&v + &(&w * &aview1(&steps))) * aview1(&steps) - &w - 0.5 * v.dot(&random(5, 5, 4));
         close(&moved.into_host().unwrap(), &want);
+
+        let all = Panel::concatenated(&[pv.try_clone().unwrap(), pw.columns(0..2).unwrap()]).unwrap();
+        assert_eq!((all.ncols(), all.to_host().unwrap().column(6)), (7, w.column(1)));
+        let (few, some) = ([7usize, 0, 33], random(3, 5, 6));
+        let (listed, range) = (Part::Rows(&few), Part::Range(4..7));
+        assert_eq!(pv.rows(&listed).unwrap().to_host().unwrap(), v.select(Axis(0), &few));
+        assert_eq!(pv.rows(&range).unwrap().to_host().unwrap(), v.slice(s![4..7, ..]));
+        let (mut moved, mut want) = (pv.try_clone().unwrap(), v.clone());
+        moved.add_to_rows(&listed, 0.5, &some.clone().into()).unwrap();
+        moved.add_to_rows(&range, -2.0, &some.clone().into()).unwrap();
+        few.iter().zip(some.rows()).for_each(|(&i, row)| want.row_mut(i).scaled_add(0.5, &row));
+        want.slice_mut(s![4..7, ..]).scaled_add(-2.0, &some);
+        let factors = random(40, 1, 7);
+        moved.scale_rows(&factors.clone().into());
+        close(&moved.into_host().unwrap(), &(want * &factors));
+        close(&pv.times(&small.clone().into()).unwrap().into_host().unwrap(), &v.dot(&small));
+        close(&pv.t_times(&pw).unwrap().into_host().unwrap(), &v.t().dot(&w));
+        assert_eq!(pv.transposed().unwrap().into_host().unwrap(), v.t());
+        let mut left = Panel::from(Array2::from_elem((40, 1), 5.0));
+        left.subtract_row_squares(&pv);
+        let squares = v.mapv(|v| v * v).sum_axis(Axis(1)).insert_axis(Axis(1));
+        close(&left.into_host().unwrap(), &squares.mapv(|s| (5.0 - s).max(0.0)));
+        let mut square = Panel::from(random(5, 5, 8));
+        square.shift_diagonal(3.0);
+        close(&square.into_host().unwrap(), &(random(5, 5, 8) + Array2::<f64>::eye(5) * 3.0));
 
         let dots = (&v * &w).sum_axis(Axis(0));
         assert!((pv.dots(&pw).unwrap() - dots).iter().all(|d| d.abs() < 1e-12));

@@ -11,13 +11,13 @@ use super::targets::Encoding;
 use super::{Alpha, Convergence, FeatureRidge, Fit, FittedFeatureRidge, Monitoring, check_points};
 use crate::data::Target;
 use crate::kernel::Kernel;
-use crate::linalg::{Panel, matmul};
-use crate::operator::cross_apply;
+use crate::linalg::Panel;
+use crate::operator::Pair;
 use crate::rng::Rng;
 use crate::spectrum::{Landmarks, NystromFeatures, Origin};
 use crate::training::{Checkpoint, Fingerprint, Identity, Saving};
 use crate::{FitContext, Result, fail_if};
-use ndarray::{Array1, Array2, ArrayView2, Axis};
+use ndarray::{Array1, ArrayView2, Axis};
 use std::time::Instant;
 
 /// Landmarks up to which α is found in closed form.
@@ -136,19 +136,12 @@ impl Fit for Falkon {
         let few = FeatureRidge { map: self.features(m.min(FEW)), alpha, class_weights }.learn(x, y, context)?;
         let rows = Rng::new(context.seed).fork(0x6661_6c6b).sample(n, m);
         let map = NystromFeatures::new(&self.kernel, x.select(Axis(0), &rows).view(), context)?;
-        let design = Design::new(&map, x, weights, context, needed)?;
-        let centred = &encoded - &offset;
-        let right = design.transposed(centred.view())?;
-        let system = Landmarked { design: &design, alpha: few.alpha, y: centred.view(), right: right.view() };
-        let error = |w: ArrayView2<f64>| {
-            let rows = held_out.as_ref().expect("watched where there are rows");
-            let (z, a) = (map.landmarks(), matmul(map.normalisation(), w));
-            rows.error(cross_apply(&self.kernel, rows.x.view(), z, a.view(), context.precision, context.device)?)
-        };
-        let watch = held_out.as_ref().map(|rows| Watch { every: rows.every(n, context.device), error: &error });
+        let held_out = held_out.as_ref();
         let kept = Kept { saving, identity, plan: serde_json::Value::Null };
-        let monitor = Monitor { kept: saving.path.is_some().then_some(&kept), watch, record: None };
-        let found = self.solve(&system, monitor, context)?;
+        let kept = saving.path.is_some().then_some(&kept);
+        let centred = Panel::from_host(context.device, &encoded - &offset)?;
+        let design = Design::new(&map, x, weights, context, needed)?;
+        let found = self.solve_watched((design, centred), few.alpha, held_out, kept, context)?;
         let convergence = Convergence::of(&found);
         let ([_, name, unit], ended) = (self.solver.names(), (context.interrupted(), saving.path.is_some()));
         let advice = "use more iterations or a larger α";
@@ -192,9 +185,33 @@ impl Falkon {
         .into()
     }
 
+    /// W `[r, m]` of targets `y` `[n, m]`, with the error on held-out rows along the way.
+    fn solve_watched(
+        &self,
+        (design, y): (Design, Panel),
+        alpha: f64,
+        held_out: Option<&HeldOut>,
+        kept: Option<&Kept>,
+        context: &FitContext,
+    ) -> Result<Converged> {
+        let FitContext { precision, device, .. } = *context;
+        let right = design.transposed(&y)?;
+        let system = Landmarked { design: &design, alpha, y: &y, right: &right };
+        let z = design.map.landmarks();
+        let pair = held_out.map(|rows| Pair::new(&self.kernel, rows.x.view(), z, precision, device)).transpose()?;
+        let watched = held_out.zip(pair.as_ref());
+        let error = |w: &Panel| {
+            let (rows, pair) = watched.expect("watched where there are rows");
+            rows.error(pair.apply(&design.spread(w)?)?.into_host()?)
+        };
+        let watch = held_out.map(|rows| Watch { every: rows.every(y.nrows()), error: &error });
+        self.solve(&system, Monitor { kept, watch, record: None }, context)
+    }
+
     /// W `[r, m]`
     fn solve(&self, system: &Landmarked, monitor: Monitor, context: &FitContext) -> Result<Converged> {
-        let (accuracy, zero) = ((self.tolerance, self.iterations), Array2::zeros(system.right.dim()));
+        let (accuracy, right) = ((self.tolerance, self.iterations), system.right);
+        let zero = Panel::zeros(right.device(), [right.nrows(), right.ncols()])?;
         let precondition = match self.solver {
             LandmarkSolver::EigenPro => {
                 let mut solver = DelayedEigenPro::new(system, context)?;
@@ -203,10 +220,13 @@ impl Falkon {
             LandmarkSolver::Falkon => system.design.sampled(system.alpha)?,
             LandmarkSolver::Krill => krill(system.design, system.alpha, context)?,
         };
-        let product = |v: &Panel| v.through_host(|v| Ok(system.design.normal(v)? + &(&v * system.alpha)));
-        let precondition = |v: &Panel| v.through_host(|v| precondition.solve(v));
-        let b = Panel::from(system.right.to_owned());
-        monitored([&product, &precondition], &b, zero.into(), accuracy, monitor, context)
+        let product = |v: &Panel| {
+            let mut y = system.design.normal(v)?;
+            y.axpy(&vec![system.alpha; v.ncols()], v)?;
+            Ok(y)
+        };
+        let precondition = |v: &Panel| precondition.solve_panel(v);
+        monitored([&product, &precondition], right, zero, accuracy, monitor, context)
     }
 }
 
@@ -214,6 +234,8 @@ impl Falkon {
 mod tests {
     use super::*;
     use crate::apply::Predict;
+    use crate::linalg::matmul;
+    use ndarray::Array2;
 
     fn data(n: usize) -> (Array2<f64>, Target) {
         let mut rng = Rng::new(3);

@@ -1,8 +1,8 @@
 //! The features of all points for regression on landmarks, a block of rows at a time.
 
 use crate::compute::Device;
-use crate::linalg::{Cholesky, matmul};
-use crate::operator::{cross_apply, gram_cross, ranges};
+use crate::linalg::{Cholesky, Panel, Part, matmul};
+use crate::operator::{Pair, Side, gram_cross, ranges};
 use crate::rng::Rng;
 use crate::spectrum::NystromFeatures;
 use crate::{FitContext, Result};
@@ -20,6 +20,10 @@ pub(super) struct Design<'a> {
     pub x: ArrayView2<'a, f64>,
     /// w `[n]`
     pub weights: Array1<f64>,
+    /// X and Z where products are computed.
+    pub pair: Pair<'a>,
+    /// N `[M, r]` and w `[n, 1]` on a GPU.
+    on_gpu: Option<[Panel; 2]>,
     stored: Option<Vec<Array2<f64>>>,
     context: &'a FitContext<'a>,
 }
@@ -35,7 +39,15 @@ impl<'a> Design<'a> {
         other: u64,
     ) -> Result<Design<'a>> {
         let needed = 8 * x.nrows() as u64 * map.landmarks().nrows() as u64;
-        let mut design = Design { map, x, weights, stored: None, context };
+        let FitContext { precision, device, .. } = *context;
+        let pair = Pair::new(map.kernel(), x, map.landmarks(), precision, device)?;
+        let column = || weights.clone().insert_axis(Axis(1));
+        let on_gpu = match device {
+            Device::Cpu => None,
+            _ => Some([map.normalisation().to_owned(), column()].map(|a| Panel::from_host(device, a))),
+        };
+        let on_gpu = on_gpu.map(|[n, w]| Ok::<_, crate::Error>([n?, w?])).transpose()?;
+        let mut design = Design { map, x, weights, pair, on_gpu, stored: None, context };
         if context.device == Device::Cpu && context.budget.allows(3 * needed + other) {
             let blocks = ranges(x.nrows(), ROWS);
             design.stored = Some(blocks.into_iter().map(|rows| design.computed(rows)).collect::<Result<_>>()?);
@@ -58,43 +70,64 @@ impl<'a> Design<'a> {
         Ok(())
     }
 
-    /// `κ(Z,X) diag(w) (κ(X,Z)U or Y)` `[M, m]`: of `U` `[M, m]`, or of `Y` `[n, m]`.
-    fn weighted(&self, of: Side) -> Result<Array2<f64>> {
-        let w = self.weights.view().insert_axis(Axis(1));
-        if self.context.device != Device::Cpu {
-            let FitContext { precision, device, .. } = *self.context;
-            let (kernel, z) = (self.map.kernel(), self.map.landmarks());
-            let y = match of {
-                Side::Landmarks(u) => cross_apply(kernel, self.x, z, u, precision, device)? * w,
-                Side::Points(y) => &y * &w,
-            };
-            return cross_apply(kernel, z, self.x, y.view(), precision, device);
+    /// w `[n, 1]` on the device.
+    pub fn weights_panel(&self) -> Result<Panel> {
+        match &self.on_gpu {
+            Some([_, w]) => w.try_clone(),
+            None => Ok(Panel::from(self.weights.clone().insert_axis(Axis(1)))),
         }
-        let columns = match of {
-            Side::Landmarks(u) => u.ncols(),
-            Side::Points(y) => y.ncols(),
-        };
-        let mut sum = Array2::zeros((self.map.landmarks().nrows(), columns));
-        self.each_block(|k, rows| {
-            let w = w.slice(s![rows.clone(), ..]);
-            let y = match of {
-                Side::Landmarks(u) => matmul(k, u) * w,
-                Side::Points(y) => &y.slice(s![rows, ..]) * &w,
+    }
+
+    /// `N V` `[M, m]` for `V` `[r, m]`.
+    pub fn spread(&self, v: &Panel) -> Result<Panel> {
+        match &self.on_gpu {
+            Some([n, _]) => n.times(v),
+            None => v.through_host(|v| Ok(matmul(self.map.normalisation(), v))),
+        }
+    }
+
+    /// `Nᵀ U` `[r, m]` for `U` `[M, m]`.
+    pub fn projected(&self, u: &Panel) -> Result<Panel> {
+        match &self.on_gpu {
+            Some([n, _]) => n.t_times(u),
+            None => u.through_host(|u| Ok(matmul(self.map.normalisation().t(), u))),
+        }
+    }
+
+    /// `κ(Z,X) diag(w) (κ(X,Z)U or Y)` `[M, m]`: of `U` `[M, m]`, or of `Y` `[n, m]`.
+    fn weighted(&self, of: Of<'_>) -> Result<Panel> {
+        if let Some([_, w]) = &self.on_gpu {
+            let mut y = match of {
+                Of::Landmarks(u) => self.pair.apply(u)?,
+                Of::Points(y) => y.try_clone()?,
             };
-            sum += &matmul(k.t(), y.view());
-        })?;
-        Ok(sum)
+            y.scale_rows(w);
+            return self.pair.apply_transpose(&y);
+        }
+        let (Of::Landmarks(v) | Of::Points(v)) = of;
+        v.through_host(|v| {
+            let w = self.weights.view().insert_axis(Axis(1));
+            let mut sum = Array2::zeros((self.map.landmarks().nrows(), v.ncols()));
+            self.each_block(|k, rows| {
+                let w = w.slice(s![rows.clone(), ..]);
+                let y = match of {
+                    Of::Landmarks(_) => matmul(k, v) * w,
+                    Of::Points(_) => &v.slice(s![rows, ..]) * &w,
+                };
+                sum += &matmul(k.t(), y.view());
+            })?;
+            Ok(sum)
+        })
     }
 
     /// `ΦᵀWΦ V` `[r, m]` for `V` `[r, m]`.
-    pub fn normal(&self, v: ArrayView2<f64>) -> Result<Array2<f64>> {
-        let n = self.map.normalisation();
-        Ok(matmul(n.t(), self.weighted(Side::Landmarks(matmul(n, v).view()))?.view()))
+    pub fn normal(&self, v: &Panel) -> Result<Panel> {
+        self.projected(&self.weighted(Of::Landmarks(&self.spread(v)?))?)
     }
 
     /// `ΦᵀWY` `[r, m]` for `Y` `[n, m]`.
-    pub fn transposed(&self, y: ArrayView2<f64>) -> Result<Array2<f64>> {
-        Ok(matmul(self.map.normalisation().t(), self.weighted(Side::Points(y))?.view()))
+    pub fn transposed(&self, y: &Panel) -> Result<Panel> {
+        self.projected(&self.weighted(Of::Points(y))?)
     }
 
     /// The factor of `(n/M) Σ w φφᵀ + αI` over M random rows.
@@ -102,6 +135,19 @@ impl<'a> Design<'a> {
         let (n, m) = (self.x.nrows(), self.map.landmarks().nrows());
         let rows = Rng::new(self.context.seed).fork(0x7072_6563).sample(n, m);
         let (r, share) = (self.map.dim(), n as f64 / m as f64);
+        if let Some([normalisation, w]) = &self.on_gpu {
+            let mut sum = Panel::zeros(self.context.device, [r, r])?;
+            for few in rows.chunks(4 * ROWS) {
+                let part = Part::Rows(few);
+                let mut roots = w.rows(&part)?;
+                roots = roots.through_host(|w| Ok(w.mapv(f64::sqrt)))?;
+                let mut phi = self.pair.block((Side::X, part), (Side::Z, Part::All))?.times(normalisation)?;
+                phi.scale_rows(&roots);
+                sum.axpy(&vec![share; r], &phi.t_times(&phi)?)?;
+            }
+            sum.shift_diagonal(alpha);
+            return Cholesky::of_panel(sum);
+        }
         let mut sum = Array2::<f64>::zeros((r, r));
         for few in rows.chunks(ROWS) {
             let roots = self.weights.select(Axis(0), few).mapv(f64::sqrt);
@@ -115,9 +161,9 @@ impl<'a> Design<'a> {
 
 /// What a product begins with.
 #[derive(Clone, Copy)]
-enum Side<'v> {
+enum Of<'v> {
     /// `[M, m]`
-    Landmarks(ArrayView2<'v, f64>),
+    Landmarks(&'v Panel),
     /// `[n, m]`
-    Points(ArrayView2<'v, f64>),
+    Points(&'v Panel),
 }
