@@ -144,6 +144,15 @@ impl DeviceFactor<f64> {
         self.factor.gpu().potrs::<f64>([n, m], &self.factor, self.half, &mut columns)?;
         Panel::from_buffer([m, n], columns).transposed()
     }
+
+    /// `L⁻¹ B`, or `L⁻ᵀ B`, for `B` `[n, m]` on the same device; the factor must be that of a panel.
+    pub fn solve_triangle(&self, transposed: bool, b: &Panel) -> Result<Panel> {
+        let [n, m] = [b.nrows(), b.ncols()];
+        assert!(n == self.n && self.half == Half::Upper, "a factor of order {} used with columns of length {n}", self.n);
+        let mut columns = b.transposed()?.into_buffer().expect("the panel is on a GPU");
+        self.factor.gpu().solve_triangular_f64([n, m], &self.factor, transposed, &mut columns);
+        Panel::from_buffer([m, n], columns).transposed()
+    }
 }
 
 #[cfg(test)]

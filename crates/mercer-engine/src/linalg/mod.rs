@@ -156,6 +156,22 @@ impl Cholesky<f64> {
             _ => b.through_host(|b| self.solve(b)),
         }
     }
+
+    /// `L⁻¹ B`, or `L⁻ᵀ B` if `transposed`, for `B` `[n, m]` and `A = LLᵀ`, on the device of `B`.
+    pub fn solve_triangle(&self, transposed: bool, b: &Panel) -> Result<Panel> {
+        match &self.0 {
+            Factor::Device(factor) if b.device() == factor.device() => factor.solve_triangle(transposed, b),
+            _ => b.through_host(|b| {
+                let (l, mut x) = (self.lower()?, b.to_owned());
+                if transposed {
+                    solve_lower_transposed(l, x.view_mut());
+                } else {
+                    solve_lower(l, x.view_mut());
+                }
+                Ok(x)
+            }),
+        }
+    }
 }
 
 /// `(LLᵀ)⁻¹ = L⁻ᵀL⁻¹` `[n, n]` for `L` lower triangular.

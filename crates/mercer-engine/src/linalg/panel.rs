@@ -243,6 +243,43 @@ impl Panel {
         }
     }
 
+    /// `v_i ← min(v_i, d_i + d'_j − 2k_ij)` of one vector `[n, 1]` over the columns of a block `k` `[n, b]` of a kernel matrix with the
+    /// diagonals `d` `[n, 1]` and `d'` `[b]`: squared distances to new points. What is below `share` of the sum is zero.
+    pub fn lower_to_distances(&mut self, k: &Panel, diagonal: &Panel, of_columns: &[f64], share: f64) -> Result<()> {
+        self.check_height(k);
+        self.check_shape(diagonal);
+        assert_eq!((self.b, k.b), (1, of_columns.len()), "one number for each row, and for each column of the block");
+        match (&mut self.storage, &k.storage, &diagonal.storage) {
+            (Host(v), Host(k), Host(d)) => {
+                for ((v, d), k) in v.iter_mut().zip(d).zip(k.rows()) {
+                    for (k, of_column) in k.iter().zip(of_columns) {
+                        let sum = d + of_column;
+                        let square = sum - 2.0 * k;
+                        *v = v.min(if square > share * sum { square } else { 0.0 });
+                    }
+                }
+                Ok(())
+            }
+            (Cuda(v), Cuda(k_), Cuda(d)) => cuda::lower_to_distances([self.n, k.b], k_, d, of_columns, share, v),
+            _ => self.different_devices(k),
+        }
+    }
+
+    /// `amplitude·(cos t, sin t)` `[n, 2b]` of the numbers t of this panel.
+    pub fn waves(&self, amplitude: f64) -> Result<Panel> {
+        match &self.storage {
+            Host(t) => {
+                let both = [t.mapv(|t| amplitude * t.cos()), t.mapv(|t| amplitude * t.sin())];
+                Ok(Panel::from(concatenate(Axis(1), &[both[0].view(), both[1].view()]).expect("equal heights")))
+            }
+            Cuda(t) => {
+                let mut out = cuda::allocate(t.gpu(), [self.n, 2 * self.b])?;
+                cuda::waves([self.n, self.b], amplitude, t, &mut out);
+                Ok(Panel::from_buffer([self.n, 2 * self.b], out))
+            }
+        }
+    }
+
     /// `A + shift·I` for a square panel.
     pub fn shift_diagonal(&mut self, shift: f64) {
         assert_eq!(self.n, self.b, "a square matrix");
@@ -536,6 +573,17 @@ mod tests {
         left.subtract_row_squares(&pv);
         let squares = v.mapv(|v| v * v).sum_axis(Axis(1)).insert_axis(Axis(1));
         close(&left.into_host().unwrap(), &squares.mapv(|s| (5.0 - s).max(0.0)));
+        let (d, of_columns) = (random(40, 1, 9).mapv(|v| v * v + 1.0), [1.0, 2.0, 3.0, 1.5, 1.0]);
+        let mut near = Panel::from(Array2::from_elem((40, 1), 2.5));
+        near.lower_to_distances(&pv, &d.clone().into(), &of_columns, 1e-3).unwrap();
+        for (i, near) in near.into_host().unwrap().iter().enumerate() {
+            let square = |j: usize| d[[i, 0]] + of_columns[j] - 2.0 * v[[i, j]];
+            let want = (0..5).map(square).fold(2.5f64, f64::min).max(0.0);
+            assert!((near - want).abs() < 1e-12 || want < 1e-2);
+        }
+        let waves = pv.waves(0.5).unwrap().into_host().unwrap();
+        assert!((waves[[3, 1]] - 0.5 * v[[3, 1]].cos()).abs() < 1e-15);
+        assert!((waves[[3, 6]] - 0.5 * v[[3, 1]].sin()).abs() < 1e-15);
         let mut square = Panel::from(random(5, 5, 8));
         square.shift_diagonal(3.0);
         close(&square.into_host().unwrap(), &(random(5, 5, 8) + Array2::<f64>::eye(5) * 3.0));

@@ -2,7 +2,7 @@ use super::by_name;
 use crate::compute::Device;
 use crate::compute::ledger::ran;
 use crate::data::{CowRows, Rows};
-use crate::linalg::{eigh, matmul_into};
+use crate::linalg::{Panel, Part, eigh, matmul_into};
 use crate::operator::memory::zeros;
 use crate::operator::{Operator, Precision, Real, Strips, Workspace, gram, in_precision};
 use crate::rng::Rng;
@@ -67,7 +67,8 @@ impl Landmarks {
         let (n, FitContext { seed, precision, progress, .. }) = (operator.n(), *context);
         fail_if!(m == 0 || m > n, "there must be between 1 and {n} landmarks, one per point; got {m}");
         let mut rng = Rng::new(seed).fork(0x6c61_6e64);
-        ran("choices of landmarks", Device::Cpu, 1);
+        let device = if *self == Landmarks::KMeansPlusPlus { seeding_device(operator) } else { Device::Cpu };
+        ran("choices of landmarks", device, 1);
         in_precision!(precision, T => match self {
             Landmarks::Uniform => Ok(rng.sample(n, m)),
             Landmarks::KMeansPlusPlus => k_means_plus_plus::<T>(operator, m, &mut rng, progress),
@@ -170,14 +171,20 @@ fn k_means_plus_plus<T: Real>(
 ) -> Result<Vec<usize>> {
     const BATCH: usize = 64;
     let n = operator.n();
-    let (entries, diagonal) = (Entries::<T>::new(operator, None), operator.diagonal()?);
+    let diagonal = operator.diagonal()?;
+    let mut on_gpu = DeviceDistances::new(operator, &diagonal)?;
+    let entries = on_gpu.is_none().then(|| Entries::<T>::new(operator, None));
     let mut distance = vec![f64::INFINITY; n];
     let mut taken = vec![false; n];
     let mut chosen = vec![rng.below(n)];
     taken[chosen[0]] = true;
     let mut counted = 0;
     while chosen.len() < m {
-        lower_distances(&entries, &diagonal, &chosen[counted..], &mut distance)?;
+        match (&mut on_gpu, &entries) {
+            (Some(there), _) => distance = there.lower(operator, &diagonal, &chosen[counted..])?,
+            (None, Some(entries)) => lower_distances(entries, &diagonal, &chosen[counted..], &mut distance)?,
+            (None, None) => unreachable!("on one of the devices"),
+        }
         counted = chosen.len();
         progress.step(CHOOSING, counted, m, "");
         let cumulative = running_sums(&distance);
@@ -203,6 +210,43 @@ fn k_means_plus_plus<T: Real>(
     rest.truncate(m - chosen.len());
     chosen.extend(rest);
     Ok(chosen)
+}
+
+/// Where k-means++ computes its distances: on the GPU that computes the kernel, if it sees points.
+fn seeding_device(operator: &dyn Operator) -> Device {
+    let kernel = operator.kernel().filter(|kernel| !kernel.formula().sees_images());
+    kernel.map_or(Device::Cpu, |kernel| kernel.runs_on())
+}
+
+/// The distances on the GPU that computes the kernel of the points.
+struct DeviceDistances {
+    /// D² and `κ(x,x)`, `[n, 1]` each.
+    distance: Panel,
+    diagonal: Panel,
+    roundoff: f64,
+}
+
+impl DeviceDistances {
+    fn new(operator: &dyn Operator, diagonal: &Array1<f64>) -> Result<Option<Self>> {
+        let device = seeding_device(operator);
+        if device == Device::Cpu {
+            return Ok(None);
+        }
+        let infinite = Array2::from_elem((operator.n(), 1), f64::INFINITY);
+        Ok(Some(DeviceDistances {
+            distance: Panel::from_host(device, infinite)?,
+            diagonal: Panel::from_host(device, diagonal.clone().insert_axis(Axis(1)))?,
+            roundoff: operator.roundoff(),
+        }))
+    }
+
+    /// The distances `[n]` after those to the new landmarks.
+    fn lower(&mut self, operator: &dyn Operator, diagonal: &Array1<f64>, new: &[usize]) -> Result<Vec<f64>> {
+        let block = operator.block_panel(&Part::All, &Part::Rows(new), self.distance.device())?;
+        let of_new: Vec<f64> = new.iter().map(|&j| diagonal[j]).collect();
+        self.distance.lower_to_distances(&block, &self.diagonal, &of_new, 10.0 * self.roundoff)?;
+        Ok(self.distance.to_host()?.into_raw_vec_and_offset().0)
+    }
 }
 
 /// `D²_i ← min(D²_i, κ_ii + κ_zz − 2κ_iz)` for the new landmarks; what rounding hides is zero.

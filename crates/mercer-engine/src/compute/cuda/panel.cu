@@ -47,6 +47,30 @@ extern "C" __global__ void subtract_row_squares(u64 n, u64 b, const double* x, d
     }
 }
 
+// left_i = min(left_i, d_i + d_j' - 2 k_ij) over the columns j of k [n, b], with d [n] and d' [b]; what is below `share` of the sum is 0.
+extern "C" __global__ void lower_to_distances(u64 n, u64 b, const double* k, const double* d, const double* of_columns, double share,
+                                              double* left) {
+    EACH(i, n) {
+        double least = left[i];
+        for (u64 j = 0; j < b; ++j) {
+            double sum = d[i] + of_columns[j], square = sum - 2.0 * k[i * b + j];
+            least = fmin(least, square > share * sum ? square : 0.0);
+        }
+        left[i] = least;
+    }
+}
+
+// to [n, 2 m] = amplitude (cos t, sin t) for t [n, m]
+extern "C" __global__ void waves(u64 n, u64 m, double amplitude, const double* t, double* to) {
+    EACH(i, n * m) {
+        double sine, cosine;
+        sincos(t[i], &sine, &cosine);
+        u64 at = i / m * 2 * m + i % m;
+        to[at] = amplitude * cosine;
+        to[at + m] = amplitude * sine;
+    }
+}
+
 // y_ii += shift for y [n, n]
 extern "C" __global__ void shift_diagonal(u64 n, double shift, double* y) {
     EACH(i, n) y[i * n + i] += shift;

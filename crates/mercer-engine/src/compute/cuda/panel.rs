@@ -142,6 +142,25 @@ pub fn subtract_row_squares([n, b]: [usize; 2], x: &Buffer, left: &mut Buffer) {
     over(x.gpu(), "subtract_row_squares", n, &args![n, b, x, left]);
 }
 
+/// `left_i ← min(left_i, d_i + d'_j − 2k_ij)` over the columns of `k` `[n, b]`, `d` `[n]` and `d'` `[b]`, zero below `share` of the sum.
+pub fn lower_to_distances(
+    [n, b]: [usize; 2],
+    k: &Buffer,
+    diagonal: &Buffer,
+    of_columns: &[f64],
+    share: f64,
+    left: &mut Buffer,
+) -> Result<()> {
+    let of_columns = upload(k.gpu(), [1, b], of_columns)?;
+    over(k.gpu(), "lower_to_distances", n, &args![n, b, k, diagonal, of_columns, share, left]);
+    Ok(())
+}
+
+/// `to` `[n, 2m]` ← amplitude times `(cos t, sin t)` of `t` `[n, m]`.
+pub fn waves([n, m]: [usize; 2], amplitude: f64, t: &Buffer, to: &mut Buffer) {
+    over(t.gpu(), "waves", n * m, &args![n, m, amplitude, t, to]);
+}
+
 /// `y_ii ← y_ii + shift` for `y` `[n, n]`.
 pub fn shift_diagonal(n: usize, shift: f64, y: &mut Buffer) {
     over(y.gpu(), "shift_diagonal", n, &args![n, shift, y]);

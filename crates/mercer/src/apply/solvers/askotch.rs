@@ -1,4 +1,5 @@
 use super::{EpochSolver, Epochs, Equations, blocks, panel};
+use crate::compute::Device;
 use crate::linalg::{Cholesky, Panel, Part};
 use crate::model::Bundle;
 use crate::rng::Rng;
@@ -36,6 +37,9 @@ pub(in crate::apply) struct Askotch<'a> {
 /// Rows of a block, at least and at most.
 const BLOCKS: (usize, usize) = (64, 2048);
 
+/// The most on a GPU, whose products with few rows and small factorizations take as long as larger ones.
+const ON_GPU: usize = 8192;
+
 /// Times the least sum of squared residuals at which μ was too large.
 const DIVERGED: f64 = 16.0;
 
@@ -45,7 +49,8 @@ const COUNT: usize = 50;
 impl<'a> Askotch<'a> {
     pub fn new(equations: &Equations<'a>, context: &FitContext<'_>) -> Result<Self> {
         let n = equations.y.nrows();
-        let blocks = blocks(n, n.div_ceil(COUNT).clamp(BLOCKS.0, BLOCKS.1));
+        let most = if context.device == Device::Cpu { BLOCKS.1 } else { ON_GPU };
+        let blocks = blocks(n, n.div_ceil(COUNT).clamp(BLOCKS.0, most));
         let mean = equations.operator.diagonal()?.mean().unwrap_or(1.0).max(f64::MIN_POSITIVE);
         let bound = (equations.alpha / mean).min(1.0 / blocks.len() as f64);
         let rng = Rng::new(context.seed).fork(0x736b_6574);

@@ -166,8 +166,8 @@ fn zeros_like(a: &Panel) -> Result<Panel> {
 
 /// The largest `w κ(x,x)`.
 fn largest_curvature(kernel: &Kernel, design: &Design) -> f64 {
-    let rows = design.x.rows().into_iter().zip(&design.weights);
-    rows.map(|(x, w)| w * kernel.value(&x.to_vec(), &x.to_vec())).fold(f64::MIN_POSITIVE, f64::max)
+    let curvatures = kernel.diagonal(design.x) * &design.weights;
+    curvatures.iter().copied().fold(f64::MIN_POSITIVE, f64::max)
 }
 
 impl Epochs for DelayedEigenPro<'_, '_, '_> {
