@@ -60,7 +60,8 @@ pub fn landmark_epoch(precision: Precision, device: Device) -> Result<Value, Fai
     let (x, y) = data(n, d);
     let made = made.elapsed().as_secs_f64();
     let clock = Clock { start: Instant::now(), heard: Mutex::default() };
-    let context = FitContext { precision, device, progress: &clock, budget: Budget::of(1 << 40), ..FitContext::default() };
+    let context =
+        FitContext { precision, device, progress: &clock, budget: Budget::of(1 << 40), ..FitContext::default() };
     let kernel = Kernel::parse(&format!("rbf({})", (d as f64).sqrt()))?;
     let falkon = Falkon {
         alpha: Alpha::Fixed(n as f64 * 1e-6),
@@ -89,7 +90,8 @@ pub fn askotch(precision: Precision, device: Device) -> Result<Value, Failure> {
     let [n, d, epochs] = [size("ROWS", 10_000_000), size("COLUMNS", 20), size("EPOCHS", 1)];
     let (x, y) = data(n, d);
     let clock = Clock { start: Instant::now(), heard: Mutex::default() };
-    let context = FitContext { precision, device, progress: &clock, budget: Budget::of(1 << 40), ..FitContext::default() };
+    let context =
+        FitContext { precision, device, progress: &clock, budget: Budget::of(1 << 40), ..FitContext::default() };
     let solver = RidgeSolver::Epochs { solver: EpochSolver::Askotch, tolerance: 1e-3, epochs };
     let kernel = Kernel::parse("rbf(6)")?;
     let ridge = Ridge { alpha: Alpha::Fixed(n as f64 * 1e-6), solver, centred: true, ..Ridge::new(kernel) };

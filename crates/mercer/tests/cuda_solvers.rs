@@ -7,8 +7,8 @@ mod cuda;
 use common::*;
 use cuda::cuda;
 use mercer::apply::{
-    Alpha, ClassWeights, EpochSolver, Falkon, Fit, HeldOutRows, KernelPca, LandmarkSolver, LowRankPreconditioner, Monitoring,
-    Predict, Ridge, RidgeSolver, conjugate_gradients,
+    Alpha, ClassWeights, EpochSolver, Falkon, Fit, HeldOutRows, KernelPca, LandmarkSolver, LowRankPreconditioner,
+    Monitoring, Predict, Ridge, RidgeSolver, conjugate_gradients,
 };
 use mercer::compute::cuda::gpu;
 use mercer::data::Target;
@@ -433,14 +433,23 @@ fn solvers_of_parts_take_the_same_steps_on_the_device() {
     let y = Target::Classes { labels, names: vec!["low".into(), "high".into()] };
     let monitoring = || Monitoring {
         checkpoint: None,
-        held_out: Some(HeldOutRows { x: x.slice(s![..200, ..]).to_owned(), y: y.select(&(0..200).collect::<Vec<_>>()) }),
+        held_out: Some(HeldOutRows {
+            x: x.slice(s![..200, ..]).to_owned(),
+            y: y.select(&(0..200).collect::<Vec<_>>()),
+        }),
     };
     for expression in ["rbf(1)", "laplacian(2)"] {
         for method in [EpochSolver::Richardson, EpochSolver::EigenPro, EpochSolver::Askotch] {
             let solver = RidgeSolver::Epochs { solver: method, tolerance: 1e-10, epochs: 5 };
             let fit = |device: Device| {
                 let (alpha, monitoring) = (Alpha::Fixed(0.1), monitoring());
-                let ridge = Ridge { alpha, solver, monitoring, class_weights: ClassWeights::Balanced, ..Ridge::new(kernel(expression)) };
+                let ridge = Ridge {
+                    alpha,
+                    solver,
+                    monitoring,
+                    class_weights: ClassWeights::Balanced,
+                    ..Ridge::new(kernel(expression))
+                };
                 let fitted = ridge.fit(x.view(), &y, &at(device)).unwrap();
                 (fitted.scores(z.view()).unwrap(), fitted.convergence)
             };

@@ -148,7 +148,11 @@ impl DeviceFactor<f64> {
     /// `L⁻¹ B`, or `L⁻ᵀ B`, for `B` `[n, m]` on the same device; the factor must be that of a panel.
     pub fn solve_triangle(&self, transposed: bool, b: &Panel) -> Result<Panel> {
         let [n, m] = [b.nrows(), b.ncols()];
-        assert!(n == self.n && self.half == Half::Upper, "a factor of order {} used with columns of length {n}", self.n);
+        assert!(
+            n == self.n && self.half == Half::Upper,
+            "a factor of order {} used with columns of length {n}",
+            self.n
+        );
         let mut columns = b.transposed()?.into_buffer().expect("the panel is on a GPU");
         self.factor.gpu().solve_triangular_f64([n, m], &self.factor, transposed, &mut columns);
         Panel::from_buffer([m, n], columns).transposed()

@@ -203,7 +203,8 @@ impl<'a> Design<'a> {
         let mut sum = Array2::<f64>::zeros((r, r));
         for few in rows.chunks(ROWS) {
             let roots = self.weights.select(Axis(0), few).mapv(f64::sqrt);
-            let phi = self.map.matrix().transform::<f64>(self.x.select(Axis(0), few).view())? * roots.insert_axis(Axis(1));
+            let phi =
+                self.map.matrix().transform::<f64>(self.x.select(Axis(0), few).view())? * roots.insert_axis(Axis(1));
             sum += &(matmul(phi.t(), phi.view()) * share);
         }
         sum.diag_mut().mapv_inplace(|d| d + alpha);

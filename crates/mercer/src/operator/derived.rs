@@ -1,8 +1,8 @@
 //! Operators made of another one.
 
 use super::{Extension, KernelOperator, LowRankOperator, Operator, Points, block_product};
-use crate::data::Rows;
 use crate::compute::Device;
+use crate::data::Rows;
 use crate::linalg::{Panel, Part};
 use crate::{Error, Progress, Result};
 use ndarray::{Array1, Array2, ArrayView2, Axis, s};

@@ -110,7 +110,8 @@ mod tests {
         let k = gram::<f64>(&kernel, all.view(), Device::Cpu).unwrap();
         let pair = Pair::new(&kernel, x.view(), z.view(), Precision::F64, Device::Cpu).unwrap();
         let listed = [7usize, 3, 41];
-        let parts = [(Side::X, Part::All), (Side::Z, Part::All), (Side::X, Part::Rows(&listed)), (Side::Z, Part::Range(4..9))];
+        let parts =
+            [(Side::X, Part::All), (Side::Z, Part::All), (Side::X, Part::Rows(&listed)), (Side::Z, Part::Range(4..9))];
         let places = |(side, part): &(Side, Part<'_>)| match side {
             Side::X => part.list(60).to_vec(),
             Side::Z => part.list(20).iter().map(|i| 60 + i).collect::<Vec<_>>(),

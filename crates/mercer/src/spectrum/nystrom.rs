@@ -9,7 +9,8 @@ use crate::kernel::Kernel;
 use crate::linalg::{Cholesky, Panel, Part, matmul, matmul_into, solve_lower_transposed};
 use crate::operator::memory::zeros;
 use crate::operator::{
-    Extension, KernelFeatures, Operator, Pair, Precision, Real, Side, Strips, Workspace, gram, in_precision, ranges, typed,
+    Extension, KernelFeatures, Operator, Pair, Precision, Real, Side, Strips, Workspace, gram, in_precision, ranges,
+    typed,
 };
 use crate::{Error, FitContext, Result, fail_if};
 use faer::{Accum, Par};

@@ -114,7 +114,13 @@ impl Gpu {
 
     /// Replaces the rows of `B` `[m, n]` by solutions x of `L x = b`, or of `Lᵀ x = b` if `transposed`, for the row-major lower triangle
     /// `L` `[n, n]`, in f64.
-    pub(crate) fn solve_triangular_f64(&'static self, [n, m]: [usize; 2], l: &Buffer, transposed: bool, b: &mut Buffer) {
+    pub(crate) fn solve_triangular_f64(
+        &'static self,
+        [n, m]: [usize; 2],
+        l: &Buffer,
+        transposed: bool,
+        b: &mut Buffer,
+    ) {
         assert!(l.bytes() >= 8 * n * n && b.bytes() >= 8 * n * m, "trsm: the buffers are too small for [{n}, {m}]");
         if n * m == 0 {
             return;

@@ -183,12 +183,7 @@ pub fn widen(total: usize, from: &Buffer, to: &mut Buffer) {
 }
 
 /// `out ← op(A) B` for panels `A` `[n, a]`, or its transpose, and `B` with `b` columns.
-pub fn product(
-    [n, a, b]: [usize; 3],
-    (left, transposed): (&Buffer, bool),
-    right: &Buffer,
-    out: &mut Buffer,
-) {
+pub fn product([n, a, b]: [usize; 3], (left, transposed): (&Buffer, bool), right: &Buffer, out: &mut Buffer) {
     let (gpu, left, right) = (left.gpu(), matrix(left, a), matrix(right, b));
     let ([rows, inner], left) = if transposed { ([a, n], left.t()) } else { ([n, a], left) };
     if inner == 0 {

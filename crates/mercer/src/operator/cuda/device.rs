@@ -284,12 +284,7 @@ impl CudaKernel {
 }
 
 /// The arguments that products and Gram matrices have in common.
-fn tile_arguments(
-    [a, b]: Sides<'_>,
-    tiling: &Tiling,
-    diagonal: Option<i32>,
-    places: Option<[u64; 2]>,
-) -> Vec<Arg> {
+fn tile_arguments([a, b]: Sides<'_>, tiling: &Tiling, diagonal: Option<i32>, places: Option<[u64; 2]>) -> Vec<Arg> {
     let [ax, axx, bx, bxx] = [&a.x, &a.xx, &b.x, &b.xx].map(Arg::from);
     let [a_pad, b_pad] = [a.n, b.n].map(|n| Arg::size(padded(n)));
     let [tiles, each] = [tiling.tiles, tiling.tiles_per_split].map(Arg::size);
