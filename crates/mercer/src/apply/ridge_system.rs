@@ -365,11 +365,11 @@ impl System<'_> {
         // The factor, its orthonormal form, and about eight blocks of vectors; a checkpoint has six more.
         let blocks = if self.saving.path.is_some() { 14 } else { 8 };
         let other = 8 * n * (2 * rank as u64 + blocks * self.y.ncols() as u64);
-        self.context.budget.require(
-            format!("the preconditioner of rank {rank} for {n} points"),
-            other,
-            "use a smaller rank",
-        )?;
+        let (what, advice) = match needed {
+            true => (format!("the preconditioner of rank {rank} for {n} points"), "use a smaller rank"),
+            false => (format!("the iterates of {} for {n} points", iteration.name()), "fit fewer points"),
+        };
+        self.context.budget.require(what, other, advice)?;
         let operator = self.scaled(self.context.operator(self.kernel, self.x, other)?);
         let preconditioner = needed.then(|| LowRankPreconditioner::new(operator.as_ref(), rank, self.context));
         Ok((operator, preconditioner.transpose()?))

@@ -1,8 +1,9 @@
 use super::by_name;
+use super::device_distances::{DeviceDistances, seeding_device};
 use crate::compute::Device;
 use crate::compute::ledger::ran;
 use crate::data::{CowRows, Rows};
-use crate::linalg::{Panel, Part, eigh, matmul_into};
+use crate::linalg::{eigh, matmul_into};
 use crate::operator::memory::zeros;
 use crate::operator::{Operator, Precision, Real, Strips, Workspace, gram, in_precision};
 use crate::rng::Rng;
@@ -210,43 +211,6 @@ fn k_means_plus_plus<T: Real>(
     rest.truncate(m - chosen.len());
     chosen.extend(rest);
     Ok(chosen)
-}
-
-/// Where k-means++ computes its distances: on the GPU that computes the kernel, if it sees points.
-fn seeding_device(operator: &dyn Operator) -> Device {
-    let kernel = operator.kernel().filter(|kernel| !kernel.formula().sees_images());
-    kernel.map_or(Device::Cpu, |kernel| kernel.runs_on())
-}
-
-/// The distances on the GPU that computes the kernel of the points.
-struct DeviceDistances {
-    /// D² and `κ(x,x)`, `[n, 1]` each.
-    distance: Panel,
-    diagonal: Panel,
-    roundoff: f64,
-}
-
-impl DeviceDistances {
-    fn new(operator: &dyn Operator, diagonal: &Array1<f64>) -> Result<Option<Self>> {
-        let device = seeding_device(operator);
-        if device == Device::Cpu {
-            return Ok(None);
-        }
-        let infinite = Array2::from_elem((operator.n(), 1), f64::INFINITY);
-        Ok(Some(DeviceDistances {
-            distance: Panel::from_host(device, infinite)?,
-            diagonal: Panel::from_host(device, diagonal.clone().insert_axis(Axis(1)))?,
-            roundoff: operator.roundoff(),
-        }))
-    }
-
-    /// The distances `[n]` after those to the new landmarks.
-    fn lower(&mut self, operator: &dyn Operator, diagonal: &Array1<f64>, new: &[usize]) -> Result<Vec<f64>> {
-        let block = operator.block_panel(&Part::All, &Part::Rows(new), self.distance.device())?;
-        let of_new: Vec<f64> = new.iter().map(|&j| diagonal[j]).collect();
-        self.distance.lower_to_distances(&block, &self.diagonal, &of_new, 10.0 * self.roundoff)?;
-        Ok(self.distance.to_host()?.into_raw_vec_and_offset().0)
-    }
 }
 
 /// `D²_i ← min(D²_i, κ_ii + κ_zz − 2κ_iz)` for the new landmarks; what rounding hides is zero.
