@@ -1,6 +1,6 @@
 //! Jobs on the first GPU: products, top pairs and training steps, with the data on the GPU and timed there.
 
-use crate::{Failure, neural};
+use crate::{Failure, neural, solvers};
 use mercer::FitContext;
 use mercer::compute::{Device, Math};
 use mercer::kernel::Kernel;
@@ -37,6 +37,8 @@ pub fn run(job: &str, repeats: usize) -> Result<Value, Failure> {
         "million" => product(RBF, MILLION, precision, device, 2),
         "images" => images(precision, device, repeats),
         "certificate" => certificate(math, device),
+        "epoch" => solvers::landmark_epoch(precision, device),
+        "askotch" => solvers::askotch(precision, device),
         other => match other.split_once('_') {
             Some(("neuralef", size)) => training_step(neural::NEURALEF, size, math, device),
             Some(("ritz", size)) => training_step(Kind::Ritz(Ritz), size, math, device),

@@ -7,6 +7,7 @@ mod cuda;
 use common::*;
 use cuda::{cuda, with_memory};
 use mercer::kernel::catalogue;
+use mercer::linalg::{Panel, Part};
 use mercer::operator::cross_apply;
 
 fn product(kernel: &Kernel, x: &Array2<f64>, v: &Array2<f64>, precision: Precision, device: Device) -> Array2<f64> {
@@ -114,6 +115,63 @@ fn clusters(n: usize, d: usize, seed: u64) -> Array2<f64> {
         x.row_mut(i - 1).assign(&close);
     }
     x
+}
+
+/// Rows and columns of K by range and by list, whose points may be the same, against the matrix in f64; with clusters, entries are
+/// computed anew and some points are equal. Little memory: the points are streamed.
+#[test]
+#[ignore = "needs a GPU"]
+fn parts_of_a_kernel_matrix_multiply_as_its_blocks_do() {
+    let (device, _held) = cuda();
+    let (some, few): (Vec<usize>, Vec<usize>) = (Rng::new(8).sample(1500, 900), (0..70).map(|i| 20 * i + 3).collect());
+    let parts = [Part::All, Part::Range(400..1300), Part::Rows(&some), Part::Rows(&few)];
+    let [flat, wide, far] = [normal(1500, 7, 5) / 2.0, normal(1500, 100, 6) / 10.0, clusters(1500, 20, 2)];
+    let cases: [(&str, &Array2<f64>, &[Precision]); 5] = [
+        ("rbf(1.5)", &flat, &PRECISIONS),
+        ("rbf(1.5)", &wide, &[Precision::Tf32]),
+        ("matern12(2)", &far, &[Precision::F64, Precision::F32]),
+        ("laplacian(2)", &flat, &[Precision::F32]),
+        ("rbf(1)*linear + periodic(3)", &flat, &[Precision::F64]),
+    ];
+    for (expression, x, precisions) in cases {
+        let kernel = kernel(expression);
+        let k = matrix(&kernel, x.view());
+        for &precision in precisions {
+            let operator = KernelOperator::new(&kernel, x.view(), precision, device).unwrap();
+            let small = with_memory(24 << 20, || {
+                let operator = KernelOperator::new(&kernel, x.view(), precision, device).unwrap();
+                let v = Panel::from_host(device, Array2::ones((1500, 1))).unwrap();
+                operator.product_panel(&Part::Rows(&some), &Part::All, &v).map(|y| y.into_host().unwrap())
+            });
+            let want = k.select(Axis(0), &some).dot(&Array2::<f64>::ones((1500, 1)));
+            let what = format!("{expression}, d = {}, {precision:?}", x.ncols());
+            // Where even the workspace of a product does not fit, that is said.
+            if let Ok(small) = small {
+                relative(&small, &want, 4.0 * stated(precision), &format!("{what}, little memory"));
+            }
+            for rows in &parts {
+                for columns in &parts {
+                    let (rows_of, columns_of) = (rows.list(1500), columns.list(1500));
+                    let want = k.select(Axis(0), &rows_of).select(Axis(1), &columns_of);
+                    let v = normal(want.ncols(), 3, 9);
+                    let panel = Panel::from_host(device, v.clone()).unwrap();
+                    let got = operator.product_panel(rows, columns, &panel).unwrap();
+                    assert_eq!(got.device(), device);
+                    relative(&got.into_host().unwrap(), &want.dot(&v), 4.0 * stated(precision), &what);
+                    let block = operator.block_panel(rows, columns, device).unwrap().into_host().unwrap();
+                    relative(&block, &want, 4.0 * stated(precision), &what);
+                    // The same point has the value of the diagonal.
+                    let diagonal = operator.diagonal().unwrap();
+                    for (a, i) in rows_of.iter().enumerate().step_by(37) {
+                        if let Some(b) = columns_of.iter().position(|j| j == i) {
+                            let bound = if precision == Precision::Tf32 { 1e-2 } else { 1e-6 };
+                            assert!((block[[a, b]] - diagonal[*i]).abs() <= bound * diagonal[*i], "{what}: {i}");
+                        }
+                    }
+                }
+            }
+        }
+    }
 }
 
 #[test]

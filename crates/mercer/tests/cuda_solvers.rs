@@ -6,12 +6,15 @@ mod cuda;
 
 use common::*;
 use cuda::cuda;
-use mercer::apply::{Alpha, Fit, KernelPca, LowRankPreconditioner, Predict, Ridge, RidgeSolver, conjugate_gradients};
+use mercer::apply::{
+    Alpha, ClassWeights, EpochSolver, Falkon, Fit, HeldOutRows, KernelPca, LandmarkSolver, LowRankPreconditioner,
+    Monitoring, Predict, Ridge, RidgeSolver, conjugate_gradients,
+};
 use mercer::compute::cuda::gpu;
 use mercer::data::Target;
-use mercer::linalg::{Cholesky, Panel, eigh, matmul, solve_lower, solve_lower_transposed, view};
+use mercer::linalg::{Cholesky, Panel, Part, eigh, matmul, solve_lower, solve_lower_transposed, view};
 use mercer::operator::{Centred, DenseOperator};
-use mercer::spectrum::top_pairs;
+use mercer::spectrum::{Fourier, Landmarks, Nystrom, Sampling, top_pairs};
 use mercer::{Error, Result};
 
 fn at(device: Device) -> FitContext<'static> {
@@ -41,6 +44,11 @@ const SHAPES: [(usize, usize); 7] = [(1, 1), (7, 3), (1000, 1), (1025, 18), (409
 /// An operation, the same on both devices.
 type Operation = fn(&Panel, &Panel) -> Result<Array2<f64>>;
 
+/// Different rows in no order.
+fn some_rows(n: usize) -> Vec<usize> {
+    Rng::new(3).sample(n, n.div_ceil(3))
+}
+
 /// A copy after `change`.
 fn changed(v: &Panel, change: impl FnOnce(&mut Panel) -> Result<()>) -> Result<Array2<f64>> {
     let mut v = v.try_clone()?;
@@ -58,7 +66,7 @@ fn factors(v: &Panel) -> Vec<f64> {
 fn panel_operations_agree_with_the_cpu() {
     let (device, _held) = cuda();
     // Sums over n rows in another order differ by √n roundings or so.
-    let operations: [(&str, f64, Operation); 13] = [
+    let operations: [(&str, f64, Operation); 20] = [
         ("to host", 0.0, |v, _| v.to_host()),
         ("clone", 0.0, |v, _| v.try_clone()?.into_host()),
         ("t_matmul", 1e-12, |v, w| v.t_matmul(w)),
@@ -76,6 +84,39 @@ fn panel_operations_agree_with_the_cpu() {
         ("joined", 0.0, |v, w| v.joined(w)?.joined(v)?.into_host()),
         ("columns", 0.0, |v, _| v.columns(v.ncols() / 3..v.ncols())?.into_host()),
         ("centred", 1e-13, |v, _| changed(v, |v| v.centre())),
+        ("rows", 0.0, |v, _| v.rows(&Part::Rows(&some_rows(v.nrows())))?.into_host()),
+        ("range of rows", 0.0, |v, _| v.rows(&Part::Range(v.nrows() / 3..v.nrows()))?.into_host()),
+        ("add to rows", 1e-15, |v, w| {
+            let (rows, half) = (some_rows(v.nrows()), v.nrows() / 2);
+            changed(v, |v| {
+                v.add_to_rows(&Part::Rows(&rows), -0.3, &w.rows(&Part::Range(0..rows.len()))?)?;
+                v.add_to_rows(&Part::Range(0..half), 2.0, &w.rows(&Part::Range(0..half))?)
+            })
+        }),
+        // The factors themselves are a product.
+        ("scale rows", 1e-13, |v, w| {
+            let factors = w.matmul(normal(w.ncols(), 1, 5).view())?.into_host()?;
+            changed(v, |v| {
+                v.scale_rows(&Panel::from_host(v.device(), factors)?);
+                Ok(())
+            })
+        }),
+        ("left of row squares", 1e-13, |v, _| {
+            let mut left = Panel::from_host(v.device(), Array2::from_elem((v.nrows(), 1), 20.0))?;
+            left.subtract_row_squares(v);
+            left.into_host()
+        }),
+        ("products of panels", 1e-12, |v, w| {
+            let gram = v.t_times(w)?;
+            v.times(&gram)?.transposed()?.into_host()
+        }),
+        ("concatenated", 0.0, |v, w| {
+            let mut gram = v.t_times(w)?;
+            gram.shift_diagonal(1.0);
+            let shifted = gram.into_host()?;
+            assert!(shifted.iter().all(|g| g.is_finite()));
+            Panel::concatenated(&[v.try_clone()?, w.columns(0..w.ncols() / 2)?, v.try_clone()?])?.into_host()
+        }),
         ("sums over columns", 1e-12, |v, w| {
             let θ = vec![0.3; v.ncols() / 2];
             Ok(column(v.dots(w)?.to_vec().into_iter().chain(v.norms()?).chain(v.residual_norms(w, &θ)?)))
@@ -322,6 +363,122 @@ fn estimators_on_the_device_agree_with_the_cpu() {
     let pca = KernelPca { k: 3, ..KernelPca::new(kernel.clone()) };
     let values = |device: Device| pca.fit(x.view(), &(), &at(device)).unwrap().eigenvalues;
     close(column(values(device)).view(), column(values(Device::Cpu)).view(), 1e-6, "kernel PCA");
+}
+
+/// Passes over features, and D² sampling, against the CPU in f64: the same landmarks and the same eigenvalues.
+#[test]
+#[ignore = "needs a GPU"]
+fn features_and_landmarks_on_the_device_are_those_of_the_cpu() {
+    let (device, _held) = cuda();
+    let (kernel, x) = (kernel("matern32(1)"), points(3000));
+    let chosen = |device: Device| {
+        let operator = at(device).kernel_operator(&kernel, x.view()).unwrap();
+        Landmarks::KMeansPlusPlus.choose(&operator, 150, 3, Precision::F64).unwrap()
+    };
+    assert_eq!(chosen(device), chosen(Device::Cpu));
+    let nystrom = Nystrom { landmarks: 120, choice: Landmarks::KMeansPlusPlus };
+    let fourier = Fourier { features: 200, sampling: Sampling::default(), ritz: false };
+    let methods: [(&str, &dyn Method); 2] = [("nystrom", &nystrom), ("rff", &fourier)];
+    for (name, method) in methods {
+        let values = |device: Device| {
+            let operator = at(device).kernel_operator(&kernel, x.view()).unwrap();
+            let problem = Problem { operator: &operator, k: 6, context: at(device) };
+            column(Spectrum::fit(method, &problem, None).unwrap().eigenvalues)
+        };
+        close(values(device).view(), values(Device::Cpu).view(), 1e-9, name);
+    }
+}
+
+/// A factor in a panel's own memory, and solutions that stay on the device.
+#[test]
+#[ignore = "needs a GPU"]
+fn factors_of_panels_solve_as_on_the_cpu() {
+    let (device, _held) = cuda();
+    for n in [1, 65, 700] {
+        let a = matrix(&kernel("matern32(1)"), points(n).view()) + Array2::<f64>::eye(n) * 0.1;
+        let b = normal(n, 3, 4);
+        let want = Cholesky::new(Device::Cpu, a.view()).unwrap().solve(b.view()).unwrap();
+        let factor = Cholesky::of_panel(Panel::from_host(device, a.clone()).unwrap()).unwrap();
+        let got = factor.solve_panel(&Panel::from_host(device, b).unwrap()).unwrap();
+        assert_eq!(got.device(), device);
+        close(got.into_host().unwrap().view(), want.view(), 1e-10, &format!("order {n}"));
+        let indefinite = Panel::from_host(device, &a - &(Array2::<f64>::eye(n) * 5.0)).unwrap();
+        assert!(Cholesky::of_panel(indefinite).is_err());
+        assert!(Cholesky::of_panel(Panel::from_host(device, a * f64::NAN).unwrap()).is_err());
+    }
+}
+
+/// Randomly pivoted Cholesky draws the same pivots on both devices.
+#[test]
+#[ignore = "needs a GPU"]
+fn low_rank_preconditioners_of_a_kernel_are_those_of_the_cpu() {
+    let (device, _held) = cuda();
+    let (x, v) = (points(1500), normal(1500, 3, 5));
+    for expression in ["matern32(1)", "laplacian(1)"] {
+        let solved = |device: Device| {
+            let operator = at(device).kernel_operator(&kernel(expression), x.view()).unwrap();
+            let preconditioner = LowRankPreconditioner::new(&operator, 150, &at(device)).unwrap();
+            preconditioner.solve(1e-2, &Panel::from_host(device, v.clone()).unwrap()).unwrap().into_host().unwrap()
+        };
+        close(solved(device).view(), solved(Device::Cpu).view(), 1e-6, expression);
+    }
+}
+
+/// The solvers that see a part of K at a time, with classes, weights and held-out rows: the same steps on both devices.
+#[test]
+#[ignore = "needs a GPU"]
+fn solvers_of_parts_take_the_same_steps_on_the_device() {
+    let (device, _held) = cuda();
+    let (x, z) = (points(1600), points(40));
+    let labels = x.rows().into_iter().map(|r| usize::from(r.sum().sin() > 0.2)).collect();
+    let y = Target::Classes { labels, names: vec!["low".into(), "high".into()] };
+    let monitoring = || Monitoring {
+        checkpoint: None,
+        held_out: Some(HeldOutRows {
+            x: x.slice(s![..200, ..]).to_owned(),
+            y: y.select(&(0..200).collect::<Vec<_>>()),
+        }),
+    };
+    for expression in ["rbf(1)", "laplacian(2)"] {
+        for method in [EpochSolver::Richardson, EpochSolver::EigenPro, EpochSolver::Askotch] {
+            let solver = RidgeSolver::Epochs { solver: method, tolerance: 1e-10, epochs: 5 };
+            let fit = |device: Device| {
+                let (alpha, monitoring) = (Alpha::Fixed(0.1), monitoring());
+                let ridge = Ridge {
+                    alpha,
+                    solver,
+                    monitoring,
+                    class_weights: ClassWeights::Balanced,
+                    ..Ridge::new(kernel(expression))
+                };
+                let fitted = ridge.fit(x.view(), &y, &at(device)).unwrap();
+                (fitted.scores(z.view()).unwrap(), fitted.convergence)
+            };
+            let (here, there) = (fit(Device::Cpu), fit(device));
+            let what = format!("{method:?} on {expression}");
+            close(there.0.view(), here.0.view(), 1e-6, &what);
+            close(column(there.1.curve.clone()).view(), column(here.1.curve.clone()).view(), 1e-6, &what);
+            assert_eq!(there.1.held_out, here.1.held_out, "{what}");
+        }
+        for solver in [LandmarkSolver::Falkon, LandmarkSolver::Krill, LandmarkSolver::EigenPro] {
+            let fit = |device: Device| {
+                let falkon = Falkon {
+                    alpha: Alpha::Fixed(0.1),
+                    solver,
+                    iterations: 6,
+                    monitoring: monitoring(),
+                    class_weights: ClassWeights::Balanced,
+                    ..Falkon::new(kernel(expression), 250)
+                };
+                let fitted = falkon.fit(x.view(), &y, &at(device)).unwrap();
+                (fitted.scores(z.view()).unwrap(), fitted.convergence.curve.clone())
+            };
+            let (here, there) = (fit(Device::Cpu), fit(device));
+            let what = format!("{solver:?} on {expression}");
+            close(there.0.view(), here.0.view(), 1e-6, &what);
+            close(column(there.1).view(), column(here.1).view(), 1e-5, &what);
+        }
+    }
 }
 
 #[test]

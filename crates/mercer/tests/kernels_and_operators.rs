@@ -5,7 +5,7 @@ mod common;
 use common::{Rng, bounded as points, by_formula as oracle, *};
 use mercer::compute::Device::Cpu;
 use mercer::kernel::catalogue;
-use mercer::linalg::eigh;
+use mercer::linalg::{Part, eigh};
 use mercer::operator::{Centred, DenseOperator, LowRankOperator, cross_apply};
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -98,6 +98,16 @@ fn operator_contract(operator: &dyn Operator, dense: &Array2<f64>, tolerance: f6
     let v = Array2::from_shape_simple_fn((others.len(), 3), || rng.normal());
     let want = dense.slice(s![some.clone(), others.clone()]).dot(&v);
     assert_close(&operator.product(some, others, v.view()).unwrap(), &want, tolerance, what);
+    // Parts by list and by range, on panels.
+    let parts = [Part::All, Part::Range(n / 3..n), Part::Rows(&rows), Part::Rows(&columns)];
+    for (a, b) in parts.iter().flat_map(|a| parts.iter().map(move |b| (a, b))) {
+        let want = dense.select(Axis(0), &a.list(n)).select(Axis(1), &b.list(n));
+        let v = Array2::from_shape_simple_fn((want.ncols(), 2), || rng.normal());
+        let got = operator.product_panel(a, b, &v.clone().into()).unwrap().into_host().unwrap();
+        assert_close(&got, &want.dot(&v), tolerance, what);
+        let block = operator.block_panel(a, b, Device::Cpu).unwrap().into_host().unwrap();
+        assert_close(&block, &want, tolerance, what);
+    }
     // On some of its points it is the sub-matrix.
     let part = operator.restricted(&rows).unwrap();
     let sub = dense.select(Axis(0), &rows).select(Axis(1), &rows);

@@ -1,6 +1,6 @@
 //! Factorizations on a GPU, with the same results and errors as on the CPU.
 
-use super::{not_decomposed, not_positive_definite};
+use super::{Panel, not_decomposed, not_positive_definite};
 use crate::compute::Device;
 use crate::compute::cuda::solver::{Half, allocate};
 use crate::compute::cuda::{Buffer, Gpu, Number, gpu, panel};
@@ -114,6 +114,48 @@ impl<T: RealField + Number> DeviceFactor<T> {
         let row_major = self.half == Half::Upper;
         let factor = Array2::from_shape_vec((self.n, self.n).set_f(!row_major), elements).expect("n² elements");
         Ok(self.host.get_or_init(|| factor).view())
+    }
+}
+
+impl DeviceFactor<f64> {
+    /// Of a symmetric panel `[n, n]`, in its memory. Its row-major lower triangle is the upper one of cuSOLVER.
+    pub fn of_panel(n: usize, a: Panel) -> Result<Self> {
+        // NaN fails the factorization; an infinite number would not always.
+        fail_if!(!a.all_within(f64::MAX)?; not_positive_definite(n, 0));
+        let mut factor = a.into_buffer().expect("the panel is on a GPU");
+        let half = Half::Upper;
+        match factor.gpu().potrf::<f64>(n, &mut factor, half)? {
+            0 => Ok(DeviceFactor { n, factor, half, host: OnceLock::new() }),
+            minor => Err(not_positive_definite(n, minor as usize - 1)),
+        }
+    }
+
+    /// The device of the factor.
+    pub fn device(&self) -> Device {
+        Device::Cuda(self.factor.gpu().ordinal)
+    }
+
+    /// `A⁻¹ B` for `B` `[n, m]` on the same device.
+    pub fn solve_panel(&self, b: &Panel) -> Result<Panel> {
+        let [n, m] = [b.nrows(), b.ncols()];
+        assert_eq!(n, self.n, "a factor of order {} used with columns of length {n}", self.n);
+        // cuSOLVER takes column-major matrices: the rows of Bᵀ.
+        let mut columns = b.transposed()?.into_buffer().expect("the panel is on a GPU");
+        self.factor.gpu().potrs::<f64>([n, m], &self.factor, self.half, &mut columns)?;
+        Panel::from_buffer([m, n], columns).transposed()
+    }
+
+    /// `L⁻¹ B`, or `L⁻ᵀ B`, for `B` `[n, m]` on the same device; the factor must be that of a panel.
+    pub fn solve_triangle(&self, transposed: bool, b: &Panel) -> Result<Panel> {
+        let [n, m] = [b.nrows(), b.ncols()];
+        assert!(
+            n == self.n && self.half == Half::Upper,
+            "a factor of order {} used with columns of length {n}",
+            self.n
+        );
+        let mut columns = b.transposed()?.into_buffer().expect("the panel is on a GPU");
+        self.factor.gpu().solve_triangular_f64([n, m], &self.factor, transposed, &mut columns);
+        Panel::from_buffer([m, n], columns).transposed()
     }
 }
 

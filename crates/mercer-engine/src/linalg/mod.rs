@@ -3,8 +3,10 @@
 
 mod device;
 mod panel;
+mod part;
 
 pub use panel::Panel;
+pub use part::Part;
 
 use crate::compute::cuda::{Gpu, Number};
 use crate::compute::{Device, ledger};
@@ -132,6 +134,42 @@ impl<T: RealField + Number> Cholesky<T> {
         match &self.0 {
             Factor::Host(factor) => Ok(factor.L()),
             Factor::Device(factor) => factor.lower().map(view),
+        }
+    }
+}
+
+impl Cholesky<f64> {
+    /// Factors a symmetric positive definite panel `[n, n]` on its own device, in its own memory.
+    pub fn of_panel(a: Panel) -> Result<Self> {
+        let n = a.nrows();
+        ledger::ran("Cholesky factorisations", a.device(), 1);
+        match a.device() {
+            Device::Cpu => Cholesky::new(Device::Cpu, a.into_host()?.view()),
+            Device::Cuda(_) => DeviceFactor::of_panel(n, a).map(|factor| Cholesky(Factor::Device(factor))),
+        }
+    }
+
+    /// `A⁻¹ B` for `B` `[n, m]`, on the device of `B`.
+    pub fn solve_panel(&self, b: &Panel) -> Result<Panel> {
+        match &self.0 {
+            Factor::Device(factor) if b.device() == factor.device() => factor.solve_panel(b),
+            _ => b.through_host(|b| self.solve(b)),
+        }
+    }
+
+    /// `L⁻¹ B`, or `L⁻ᵀ B` if `transposed`, for `B` `[n, m]` and `A = LLᵀ`, on the device of `B`.
+    pub fn solve_triangle(&self, transposed: bool, b: &Panel) -> Result<Panel> {
+        match &self.0 {
+            Factor::Device(factor) if b.device() == factor.device() => factor.solve_triangle(transposed, b),
+            _ => b.through_host(|b| {
+                let (l, mut x) = (self.lower()?, b.to_owned());
+                if transposed {
+                    solve_lower_transposed(l, x.view_mut());
+                } else {
+                    solve_lower(l, x.view_mut());
+                }
+                Ok(x)
+            }),
         }
     }
 }

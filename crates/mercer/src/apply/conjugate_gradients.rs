@@ -309,7 +309,7 @@ impl Task for Iteration<'_> {
 
     fn validate(&mut self) -> Result<()> {
         if let Some(watch) = self.monitor.watch {
-            let error = (watch.error)(self.x.to_host()?.view())?;
+            let error = (watch.error)(&self.x)?;
             self.held_out.push(HeldOutError { iteration: self.curve.len(), error });
         }
         Ok(())

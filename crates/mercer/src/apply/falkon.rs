@@ -4,20 +4,21 @@ use super::class_weights::ClassWeights;
 use super::conjugate_gradients::{Converged, monitored};
 use super::feature_map::{FeatureFunctions, FeatureMap};
 use super::krill::krill;
-use super::landmark_design::{Design, ROWS};
+use super::landmark_design::{Design, Map, ROWS};
 use super::monitor::{HeldOut, Kept, Monitor, Watch};
 use super::solvers::{DelayedEigenPro, Landmarked, run};
 use super::targets::Encoding;
 use super::{Alpha, Convergence, FeatureRidge, Fit, FittedFeatureRidge, Monitoring, check_points};
+use crate::compute::Device;
 use crate::data::Target;
 use crate::kernel::Kernel;
-use crate::linalg::{Panel, matmul};
-use crate::operator::cross_apply;
+use crate::linalg::Panel;
+use crate::operator::{Extension, KernelFeatures, Pair, compiles};
 use crate::rng::Rng;
 use crate::spectrum::{Landmarks, NystromFeatures, Origin};
 use crate::training::{Checkpoint, Fingerprint, Identity, Saving};
 use crate::{FitContext, Result, fail_if};
-use ndarray::{Array1, Array2, ArrayView2, Axis};
+use ndarray::{Array1, ArrayView2, Axis};
 use std::time::Instant;
 
 /// Landmarks up to which α is found in closed form.
@@ -119,7 +120,12 @@ impl Fit for Falkon {
         let saving = self.monitoring.checkpoint.as_ref().map_or(Saving::NONE, Checkpoint::saving);
         saving.check()?;
         // M×M: κ(Z,Z), N, the preconditioner, its factor, and the sketch with its product; rows of κ.
-        let matrices = if self.solver == LandmarkSolver::Krill { 9 } else { 5 };
+        let by_factor = self.by_factor(context);
+        let matrices = match self.solver {
+            _ if by_factor => 0,
+            LandmarkSolver::Krill => 9,
+            _ => 5,
+        };
         let needed = 8 * m as u64 * (matrices * m as u64 + 2 * ROWS as u64);
         context.budget.require(
             format!("{} with {m} landmarks", self.solver.names()[1]),
@@ -129,39 +135,64 @@ impl Fit for Falkon {
         let offset: Array1<f64> = encoded.t().dot(&weights) / weights.sum();
         let held_out = self.monitoring.held_out.as_ref();
         let held_out = held_out.map(|rows| HeldOut::new(rows, x.ncols(), &encoding, &offset)).transpose()?;
-        let identity = self.identity(x, encoded.view(), &weights, held_out.as_ref(), context);
+        // Of all data: only for a checkpoint.
+        let identity = saving.path.map(|_| self.identity(x, encoded.view(), &weights, held_out.as_ref(), context));
+        let identity = identity.unwrap_or_default();
         // A checkpoint of another run is refused before any work.
         let (missing, _) = (saving.missing(), saving.stored(&identity)?);
         let (alpha, class_weights) = (self.alpha, self.class_weights.clone());
-        let few = FeatureRidge { map: self.features(m.min(FEW)), alpha, class_weights }.learn(x, y, context)?;
-        let rows = Rng::new(context.seed).fork(0x6661_6c6b).sample(n, m);
-        let map = NystromFeatures::new(&self.kernel, x.select(Axis(0), &rows).view(), context)?;
-        let design = Design::new(&map, x, weights, context, needed)?;
-        let centred = &encoded - &offset;
-        let right = design.transposed(centred.view())?;
-        let system = Landmarked { design: &design, alpha: few.alpha, y: centred.view(), right: right.view() };
-        let error = |w: ArrayView2<f64>| {
-            let rows = held_out.as_ref().expect("watched where there are rows");
-            let (z, a) = (map.landmarks(), matmul(map.normalisation(), w));
-            rows.error(cross_apply(&self.kernel, rows.x.view(), z, a.view(), context.precision, context.device)?)
+        // The search for α, and of the sharpness of probabilities, on few landmarks.
+        let few = match (alpha, y) {
+            (Alpha::Fixed(_), Target::Values(_)) => None,
+            _ => Some(FeatureRidge { map: self.features(m.min(FEW)), alpha, class_weights }.learn(x, y, context)?),
         };
-        let watch = held_out.as_ref().map(|rows| Watch { every: rows.every(n, context.device), error: &error });
+        let alpha = match (&few, alpha) {
+            (None, Alpha::Fixed(alpha)) => alpha,
+            (few, _) => few.as_ref().expect("α is searched for").alpha,
+        };
+        let rows = Rng::new(context.seed).fork(0x6661_6c6b).sample(n, m);
+        let landmarks = x.select(Axis(0), &rows);
+        let held_out = held_out.as_ref();
         let kept = Kept { saving, identity, plan: serde_json::Value::Null };
-        let monitor = Monitor { kept: saving.path.is_some().then_some(&kept), watch, record: None };
-        let found = self.solve(&system, monitor, context)?;
+        let kept = saving.path.is_some().then_some(&kept);
+        let centred = Panel::from_host(context.device, &encoded - &offset)?;
+        let (found, coefficients) = {
+            let features;
+            let map = if by_factor {
+                Map::factor(&self.kernel, landmarks.view(), context)?
+            } else {
+                features = NystromFeatures::new(&self.kernel, landmarks.view(), context)?;
+                Map::Matrix(&features)
+            };
+            let design = Design::new(map, x, weights, context, needed)?;
+            let found = self.solve_watched(&design, &centred, alpha, (held_out, kept), context)?;
+            let coefficients = design.spread(&found.x)?.into_host()?;
+            (found, coefficients)
+        };
         let convergence = Convergence::of(&found);
         let ([_, name, unit], ended) = (self.solver.names(), (context.interrupted(), saving.path.is_some()));
         let advice = "use more iterations or a larger α";
         let note = convergence.early_end([name, "was", unit], self.tolerance, ended, advice);
         let notes: Vec<String> = missing.into_iter().chain(note).collect();
-        let functions = map.functions(found.x.into_host()?.view(), context);
+        let features = KernelFeatures::new(&self.kernel, landmarks, context.precision, context.device);
+        let functions = Extension { features: Box::new(features), coefficients };
         let origin = Origin::new(self.solver.names()[0], &self.kernel, x.dim(), context, start);
         let functions = FeatureFunctions { origin, encoding, functions, offset };
-        Ok(FittedFeatureRidge { functions, notes, convergence, ..few })
+        let (tried, sharpness) = few.map_or((vec![], None), |few| (few.tried, few.sharpness));
+        Ok(FittedFeatureRidge { alpha, tried, sharpness, functions, notes, convergence })
     }
 }
 
+/// Landmarks of EigenPro on a GPU above which N is kept as a factor on the device.
+const MANY: usize = 20_000;
+
 impl Falkon {
+    /// Whether κ(Z,Z) is factored on the GPU and never seen by the host.
+    fn by_factor(&self, context: &FitContext) -> bool {
+        let on_gpu = context.device != Device::Cpu && compiles(&self.kernel) && !self.kernel.sees_images();
+        on_gpu && self.solver == LandmarkSolver::EigenPro && self.landmarks > MANY
+    }
+
     /// What must agree between a checkpoint and the run that continues it.
     fn identity(
         &self,
@@ -192,9 +223,33 @@ impl Falkon {
         .into()
     }
 
+    /// W `[r, m]` of targets `y` `[n, m]`, with the error on held-out rows along the way.
+    fn solve_watched(
+        &self,
+        design: &Design,
+        y: &Panel,
+        alpha: f64,
+        (held_out, kept): (Option<&HeldOut>, Option<&Kept>),
+        context: &FitContext,
+    ) -> Result<Converged> {
+        let FitContext { precision, device, .. } = *context;
+        let right = design.transposed(y)?;
+        let system = Landmarked { design, alpha, y, right: &right };
+        let z = design.map.landmarks();
+        let pair = held_out.map(|rows| Pair::new(&self.kernel, rows.x.view(), z, precision, device)).transpose()?;
+        let watched = held_out.zip(pair.as_ref());
+        let error = |w: &Panel| {
+            let (rows, pair) = watched.expect("watched where there are rows");
+            rows.error(pair.apply(&design.spread(w)?)?.into_host()?)
+        };
+        let watch = held_out.map(|rows| Watch { every: rows.every(y.nrows()), error: &error });
+        self.solve(&system, Monitor { kept, watch, record: None }, context)
+    }
+
     /// W `[r, m]`
     fn solve(&self, system: &Landmarked, monitor: Monitor, context: &FitContext) -> Result<Converged> {
-        let (accuracy, zero) = ((self.tolerance, self.iterations), Array2::zeros(system.right.dim()));
+        let (accuracy, right) = ((self.tolerance, self.iterations), system.right);
+        let zero = Panel::zeros(right.device(), [right.nrows(), right.ncols()])?;
         let precondition = match self.solver {
             LandmarkSolver::EigenPro => {
                 let mut solver = DelayedEigenPro::new(system, context)?;
@@ -203,10 +258,13 @@ impl Falkon {
             LandmarkSolver::Falkon => system.design.sampled(system.alpha)?,
             LandmarkSolver::Krill => krill(system.design, system.alpha, context)?,
         };
-        let product = |v: &Panel| v.through_host(|v| Ok(system.design.normal(v)? + &(&v * system.alpha)));
-        let precondition = |v: &Panel| v.through_host(|v| precondition.solve(v));
-        let b = Panel::from(system.right.to_owned());
-        monitored([&product, &precondition], &b, zero.into(), accuracy, monitor, context)
+        let product = |v: &Panel| {
+            let mut y = system.design.normal(v)?;
+            y.axpy(&vec![system.alpha; v.ncols()], v)?;
+            Ok(y)
+        };
+        let precondition = |v: &Panel| precondition.solve_panel(v);
+        monitored([&product, &precondition], right, zero, accuracy, monitor, context)
     }
 }
 
@@ -214,6 +272,8 @@ impl Falkon {
 mod tests {
     use super::*;
     use crate::apply::Predict;
+    use crate::linalg::matmul;
+    use ndarray::Array2;
 
     fn data(n: usize) -> (Array2<f64>, Target) {
         let mut rng = Rng::new(3);

@@ -26,7 +26,7 @@ pub(super) fn krill(design: &Design, alpha: f64, context: &FitContext) -> Result
         add(&mut sketch, k, &entries);
     })?;
     // (Sκ)N: the sketch of κ(X,Z), and then that of the features.
-    let sketch = matmul(sketch.view(), design.map.normalisation());
+    let sketch = matmul(sketch.view(), design.map.matrix().normalisation());
     let mut p = matmul(sketch.t(), sketch.view());
     p.diag_mut().mapv_inplace(|d| d + alpha);
     Cholesky::new(context.device, p.view())
@@ -65,6 +65,7 @@ fn add(sketch: &mut Array2<f64>, k: ArrayView2<f64>, entries: &[[(usize, f64); E
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::apply::landmark_design::Map;
     use crate::compute::Device;
     use crate::kernel::Kernel;
     use crate::linalg::eigh;
@@ -92,7 +93,7 @@ mod tests {
         let map = NystromFeatures::new(&Kernel::parse("matern32(1)").unwrap(), z.view(), &context).unwrap();
         let weights: Array1<f64> = (0..3000).map(|i| if i % 2 == 0 { 1.0 } else { 0.25 }).collect();
         let phi = map.transform::<f64>(x.view()).unwrap() * weights.mapv(f64::sqrt).insert_axis(Axis(1));
-        let design = Design::new(&map, x.view(), weights, &context, 0).unwrap();
+        let design = Design::new(Map::Matrix(&map), x.view(), weights, &context, 0).unwrap();
         for alpha in [1e-6, 1e-2] {
             let a = phi.t().dot(&phi) + Array2::<f64>::eye(map.dim()) * alpha;
             let sketch = condition(&krill(&design, alpha, &context).unwrap(), &a);

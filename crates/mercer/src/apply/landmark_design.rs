@@ -1,8 +1,9 @@
 //! The features of all points for regression on landmarks, a block of rows at a time.
 
 use crate::compute::Device;
-use crate::linalg::{Cholesky, matmul};
-use crate::operator::{cross_apply, gram_cross, ranges};
+use crate::kernel::Kernel;
+use crate::linalg::{Cholesky, Panel, Part, matmul};
+use crate::operator::{Operator, Pair, Side, gram_cross, ranges};
 use crate::rng::Rng;
 use crate::spectrum::NystromFeatures;
 use crate::{FitContext, Result};
@@ -12,14 +13,61 @@ use std::ops::Range;
 /// Rows of κ(X,Z) that are in memory at once.
 pub(super) const ROWS: usize = 1024;
 
+/// The landmarks Z, and N with `NNᵀ = κ(Z,Z)⁻¹`.
+pub(super) enum Map<'a> {
+    /// N as a matrix.
+    Matrix(&'a NystromFeatures),
+    /// `N = L⁻ᵀ`, `κ(Z,Z) = LLᵀ`, by the factor on a GPU: for landmarks whose matrix the host should not hold.
+    Factor { kernel: &'a Kernel, landmarks: ArrayView2<'a, f64>, factor: Cholesky<f64> },
+}
+
+impl<'a> Map<'a> {
+    /// By a factor on the context's GPU. As much is added to the diagonal of κ(Z,Z) as the rounding of f32 may take from its
+    /// eigenvalues.
+    pub fn factor(kernel: &'a Kernel, landmarks: ArrayView2<'a, f64>, context: &FitContext) -> Result<Map<'a>> {
+        let operator = context.kernel_operator(kernel, landmarks)?;
+        let mut matrix = operator.block_panel(&Part::All, &Part::All, context.device)?;
+        let mean = operator.diagonal()?.mean().unwrap_or(1.0);
+        matrix.shift_diagonal(1e-6 * (landmarks.nrows() as f64).sqrt() * mean);
+        Ok(Map::Factor { kernel, landmarks, factor: Cholesky::of_panel(matrix)? })
+    }
+
+    pub fn kernel(&self) -> &Kernel {
+        match self {
+            Map::Matrix(map) => map.kernel(),
+            Map::Factor { kernel, .. } => kernel,
+        }
+    }
+
+    /// Z `[M, d]`
+    pub fn landmarks(&self) -> ArrayView2<'_, f64> {
+        match self {
+            Map::Matrix(map) => map.landmarks(),
+            Map::Factor { landmarks, .. } => landmarks.view(),
+        }
+    }
+
+    /// N `[M, r]`, where it is a matrix.
+    pub fn matrix(&self) -> &'a NystromFeatures {
+        match self {
+            Map::Matrix(map) => map,
+            Map::Factor { .. } => unreachable!("only EigenPro has landmarks without the matrix N"),
+        }
+    }
+}
+
 /// `√w φ(x)` of all points, `φ(x) = κ(x,Z)N`. Products with N are taken on its own side of the sum, where they cost `M²` and not `n M²`; κ(X,Z) is
 /// computed in every product, or stored where there is room for it.
 pub(super) struct Design<'a> {
-    pub map: &'a NystromFeatures,
+    pub map: Map<'a>,
     /// `[n, d]`
     pub x: ArrayView2<'a, f64>,
     /// w `[n]`
     pub weights: Array1<f64>,
+    /// X and Z where products are computed.
+    pub pair: Pair<'a>,
+    /// N `[M, r]`, where it is a matrix, and w `[n, 1]`, on a GPU.
+    on_gpu: Option<(Option<Panel>, Panel)>,
     stored: Option<Vec<Array2<f64>>>,
     context: &'a FitContext<'a>,
 }
@@ -28,14 +76,28 @@ impl<'a> Design<'a> {
     /// κ(X,Z) is stored where a third of the budget holds it beside `other` bytes; never for a GPU, which computes it faster than the host's
     /// memory would give it.
     pub fn new(
-        map: &'a NystromFeatures,
+        map: Map<'a>,
         x: ArrayView2<'a, f64>,
         weights: Array1<f64>,
         context: &'a FitContext<'a>,
         other: u64,
     ) -> Result<Design<'a>> {
-        let needed = 8 * x.nrows() as u64 * map.landmarks().nrows() as u64;
-        let mut design = Design { map, x, weights, stored: None, context };
+        let (kernel, z) = match &map {
+            Map::Matrix(map) => (map.kernel(), map.landmarks()),
+            Map::Factor { kernel, landmarks, .. } => (*kernel, *landmarks),
+        };
+        let needed = 8 * x.nrows() as u64 * z.nrows() as u64;
+        let FitContext { precision, device, .. } = *context;
+        let pair = Pair::new(kernel, x, z, precision, device)?;
+        let on_gpu = match (device, &map) {
+            (Device::Cpu, _) => None,
+            (_, map) => {
+                let matrix = if let Map::Matrix(map) = map { Some(map.normalisation().to_owned()) } else { None };
+                let matrix = matrix.map(|matrix| Panel::from_host(device, matrix)).transpose()?;
+                Some((matrix, Panel::from_host(device, weights.clone().insert_axis(Axis(1)))?))
+            }
+        };
+        let mut design = Design { map, x, weights, pair, on_gpu, stored: None, context };
         if context.device == Device::Cpu && context.budget.allows(3 * needed + other) {
             let blocks = ranges(x.nrows(), ROWS);
             design.stored = Some(blocks.into_iter().map(|rows| design.computed(rows)).collect::<Result<_>>()?);
@@ -58,54 +120,91 @@ impl<'a> Design<'a> {
         Ok(())
     }
 
-    /// `κ(Z,X) diag(w) (κ(X,Z)U or Y)` `[M, m]`: of `U` `[M, m]`, or of `Y` `[n, m]`.
-    fn weighted(&self, of: Side) -> Result<Array2<f64>> {
-        let w = self.weights.view().insert_axis(Axis(1));
-        if self.context.device != Device::Cpu {
-            let FitContext { precision, device, .. } = *self.context;
-            let (kernel, z) = (self.map.kernel(), self.map.landmarks());
-            let y = match of {
-                Side::Landmarks(u) => cross_apply(kernel, self.x, z, u, precision, device)? * w,
-                Side::Points(y) => &y * &w,
-            };
-            return cross_apply(kernel, z, self.x, y.view(), precision, device);
+    /// w `[n, 1]` on the device.
+    pub fn weights_panel(&self) -> Result<Panel> {
+        match &self.on_gpu {
+            Some((_, w)) => w.try_clone(),
+            None => Ok(Panel::from(self.weights.clone().insert_axis(Axis(1)))),
         }
-        let columns = match of {
-            Side::Landmarks(u) => u.ncols(),
-            Side::Points(y) => y.ncols(),
-        };
-        let mut sum = Array2::zeros((self.map.landmarks().nrows(), columns));
-        self.each_block(|k, rows| {
-            let w = w.slice(s![rows.clone(), ..]);
-            let y = match of {
-                Side::Landmarks(u) => matmul(k, u) * w,
-                Side::Points(y) => &y.slice(s![rows, ..]) * &w,
+    }
+
+    /// `N V` `[M, m]` for `V` `[r, m]`.
+    pub fn spread(&self, v: &Panel) -> Result<Panel> {
+        match (&self.on_gpu, &self.map) {
+            (_, Map::Factor { factor, .. }) => factor.solve_triangle(true, v),
+            (Some((Some(n), _)), _) => n.times(v),
+            _ => v.through_host(|v| Ok(matmul(self.map.matrix().normalisation(), v))),
+        }
+    }
+
+    /// `Nᵀ U` `[r, m]` for `U` `[M, m]`.
+    pub fn projected(&self, u: &Panel) -> Result<Panel> {
+        match (&self.on_gpu, &self.map) {
+            (_, Map::Factor { factor, .. }) => factor.solve_triangle(false, u),
+            (Some((Some(n), _)), _) => n.t_times(u),
+            _ => u.through_host(|u| Ok(matmul(self.map.matrix().normalisation().t(), u))),
+        }
+    }
+
+    /// `κ(Z,X) diag(w) (κ(X,Z)U or Y)` `[M, m]`: of `U` `[M, m]`, or of `Y` `[n, m]`.
+    fn weighted(&self, of: Of<'_>) -> Result<Panel> {
+        if let Some((_, w)) = &self.on_gpu {
+            let mut y = match of {
+                Of::Landmarks(u) => self.pair.apply(u)?,
+                Of::Points(y) => y.try_clone()?,
             };
-            sum += &matmul(k.t(), y.view());
-        })?;
-        Ok(sum)
+            y.scale_rows(w);
+            return self.pair.apply_transpose(&y);
+        }
+        let (Of::Landmarks(v) | Of::Points(v)) = of;
+        v.through_host(|v| {
+            let w = self.weights.view().insert_axis(Axis(1));
+            let mut sum = Array2::zeros((self.map.landmarks().nrows(), v.ncols()));
+            self.each_block(|k, rows| {
+                let w = w.slice(s![rows.clone(), ..]);
+                let y = match of {
+                    Of::Landmarks(_) => matmul(k, v) * w,
+                    Of::Points(_) => &v.slice(s![rows, ..]) * &w,
+                };
+                sum += &matmul(k.t(), y.view());
+            })?;
+            Ok(sum)
+        })
     }
 
     /// `ΦᵀWΦ V` `[r, m]` for `V` `[r, m]`.
-    pub fn normal(&self, v: ArrayView2<f64>) -> Result<Array2<f64>> {
-        let n = self.map.normalisation();
-        Ok(matmul(n.t(), self.weighted(Side::Landmarks(matmul(n, v).view()))?.view()))
+    pub fn normal(&self, v: &Panel) -> Result<Panel> {
+        self.projected(&self.weighted(Of::Landmarks(&self.spread(v)?))?)
     }
 
     /// `ΦᵀWY` `[r, m]` for `Y` `[n, m]`.
-    pub fn transposed(&self, y: ArrayView2<f64>) -> Result<Array2<f64>> {
-        Ok(matmul(self.map.normalisation().t(), self.weighted(Side::Points(y))?.view()))
+    pub fn transposed(&self, y: &Panel) -> Result<Panel> {
+        self.projected(&self.weighted(Of::Points(y))?)
     }
 
     /// The factor of `(n/M) Σ w φφᵀ + αI` over M random rows.
     pub fn sampled(&self, alpha: f64) -> Result<Cholesky<f64>> {
         let (n, m) = (self.x.nrows(), self.map.landmarks().nrows());
         let rows = Rng::new(self.context.seed).fork(0x7072_6563).sample(n, m);
-        let (r, share) = (self.map.dim(), n as f64 / m as f64);
+        let (r, share) = (self.map.matrix().dim(), n as f64 / m as f64);
+        if let Some((Some(normalisation), w)) = &self.on_gpu {
+            let mut sum = Panel::zeros(self.context.device, [r, r])?;
+            for few in rows.chunks(4 * ROWS) {
+                let part = Part::Rows(few);
+                let mut roots = w.rows(&part)?;
+                roots = roots.through_host(|w| Ok(w.mapv(f64::sqrt)))?;
+                let mut phi = self.pair.block((Side::X, part), (Side::Z, Part::All))?.times(normalisation)?;
+                phi.scale_rows(&roots);
+                sum.axpy(&vec![share; r], &phi.t_times(&phi)?)?;
+            }
+            sum.shift_diagonal(alpha);
+            return Cholesky::of_panel(sum);
+        }
         let mut sum = Array2::<f64>::zeros((r, r));
         for few in rows.chunks(ROWS) {
             let roots = self.weights.select(Axis(0), few).mapv(f64::sqrt);
-            let phi = self.map.transform::<f64>(self.x.select(Axis(0), few).view())? * roots.insert_axis(Axis(1));
+            let phi =
+                self.map.matrix().transform::<f64>(self.x.select(Axis(0), few).view())? * roots.insert_axis(Axis(1));
             sum += &(matmul(phi.t(), phi.view()) * share);
         }
         sum.diag_mut().mapv_inplace(|d| d + alpha);
@@ -115,9 +214,9 @@ impl<'a> Design<'a> {
 
 /// What a product begins with.
 #[derive(Clone, Copy)]
-enum Side<'v> {
+enum Of<'v> {
     /// `[M, m]`
-    Landmarks(ArrayView2<'v, f64>),
+    Landmarks(&'v Panel),
     /// `[n, m]`
-    Points(ArrayView2<'v, f64>),
+    Points(&'v Panel),
 }

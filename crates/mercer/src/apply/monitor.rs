@@ -4,10 +4,11 @@ use super::conjugate_gradients::{Converged, Krylov};
 use super::targets::Encoding;
 use super::{ClassReport, check_points};
 use crate::data::Target;
+use crate::linalg::Panel;
 use crate::model::Bundle;
 use crate::training::{Checkpoint, Fingerprint, Identity, Saving};
 use crate::{Result, compute::Device, fail_if};
-use ndarray::{Array1, Array2, ArrayView2, Axis};
+use ndarray::{Array1, Array2, Axis};
 use serde::{Deserialize, Serialize};
 
 /// What is kept and measured while an iterative solver runs.
@@ -113,9 +114,6 @@ const MOST_ROWS: usize = 2000;
 /// The share of the solver's own work that measuring may take.
 const SHARE: f64 = 0.1;
 
-/// Iterations between two measurements on a GPU, at least.
-const ON_GPU: usize = 25;
-
 /// Held-out rows, and what their predictions mean.
 pub(super) struct HeldOut<'a> {
     /// `[m, d]`
@@ -160,11 +158,9 @@ impl<'a> HeldOut<'a> {
         Fingerprint::of(self.x.iter().map(|v| v.to_bits())).then(y)
     }
 
-    /// Iterations between two measurements, each of which takes `m/n` of an iteration on n points. On a GPU all points are prepared and sent
-    /// for a measurement, which takes as long as several iterations.
-    pub fn every(&self, n: usize, device: Device) -> usize {
-        let least = if device == Device::Cpu { 1 } else { ON_GPU };
-        ((self.x.nrows() as f64 / n as f64 / SHARE).ceil() as usize).max(least)
+    /// Iterations between two measurements, each of which takes `m/n` of an iteration on n points.
+    pub fn every(&self, n: usize) -> usize {
+        ((self.x.nrows() as f64 / n as f64 / SHARE).ceil() as usize).max(1)
     }
 }
 
@@ -174,7 +170,7 @@ pub(super) struct Watch<'a> {
     /// Iterations between two measurements.
     pub every: usize,
     /// The error of an iterate `[n, c]`.
-    pub error: &'a dyn Fn(ArrayView2<f64>) -> Result<f64>,
+    pub error: &'a dyn Fn(&Panel) -> Result<f64>,
 }
 
 impl Watch<'_> {

@@ -1,13 +1,12 @@
 use super::alpha::LeaveOneOut;
 use crate::compute::Device;
 use crate::compute::ledger::ran;
-use crate::linalg::{Panel, eigh, matmul_into};
+use crate::linalg::{Panel, Part, eigh};
 use crate::operator::Operator;
 use crate::rng::Rng;
 use crate::spectrum::{draw, over_roots, running_sums};
 use crate::{Error, FitContext, Result};
-use faer::{Accum, Par};
-use ndarray::{Array1, Array2, ArrayView2, Axis, s};
+use ndarray::{Array1, ArrayView2, Axis};
 
 /// `K ≈ UΣUᵀ` of low rank, and with it `(UΣUᵀ + αI)⁻¹` for any α: the preconditioner of `K + αI`.
 ///
@@ -38,10 +37,7 @@ impl LowRankPreconditioner {
         context: &FitContext<'_>,
     ) -> Result<LowRankPreconditioner> {
         let (n, trace) = (operator.n() as f64, operator.diagonal()?.sum());
-        let f = Panel::from_host(
-            context.device,
-            pivoted_cholesky(operator, [least, most.min(operator.n())], rest, context)?,
-        )?;
+        let f = pivoted_cholesky(operator, [least, most.min(operator.n())], rest, context)?;
         // FFᵀ = UΣUᵀ with FᵀF = VΣVᵀ and U = F V Σ^{−1/2}.
         let (mut sigma, v) = eigh(context.device, f.t_matmul(&f)?.view())?;
         sigma.truncate(sigma.iter().take_while(|&&s| s > 1e-13 * sigma[0]).count());
@@ -97,45 +93,51 @@ impl LowRankPreconditioner {
     }
 }
 
-/// `F` `[n, r]` with `FFᵀ ≈ K` and `K − FFᵀ` positive semi-definite: r is the first from `least` to `most` for which the mean of the diagonal
-/// that is left is `rest` at most.
+/// `F` `[n, r]` with `FFᵀ ≈ K` and `K − FFᵀ` positive semi-definite, on the context's device: r is the first from `least` to `most` for which
+/// the mean of the diagonal that is left is `rest` at most. Of its steps the host sees the residual diagonal, from which pivots are drawn, and the
+/// pivot blocks.
 fn pivoted_cholesky(
     operator: &dyn Operator,
     [least, most]: [usize; 2],
     rest: f64,
     context: &FitContext<'_>,
-) -> Result<Array2<f64>> {
+) -> Result<Panel> {
     const BLOCK: usize = 64;
-    ran("low-rank approximations of a preconditioner", Device::Cpu, 1);
-    let n = operator.n();
-    let all: Vec<usize> = (0..n).collect();
+    let (n, device) = (operator.n(), context.device);
+    ran("low-rank approximations of a preconditioner", device, 1);
     let mut rng = Rng::new(context.seed).fork(0x7069_766f);
-    let mut left = operator.diagonal()?.mapv(|d| d.max(0.0));
-    let trace = left.sum();
+    let diagonal = operator.diagonal()?.mapv(|d| d.max(0.0));
+    let trace = diagonal.sum();
     if !(trace > 0.0 && trace.is_finite()) {
         return Err(Error::Numerical(format!("the kernel matrix has the trace {trace}; it needs a number above zero")));
     }
-    let mut f = Array2::zeros((n, most));
-    let mut done = 0;
-    while done < most && left.sum() > 1e-13 * trace && (done < least || left.sum() > rest * n as f64) {
-        let pivots = draw_some(&left, BLOCK.min(most - done), &mut rng);
+    let mut left = Panel::from_host(device, diagonal.insert_axis(Axis(1)))?;
+    let (mut known, mut chosen, mut done): (Vec<Panel>, Vec<usize>, usize) = (vec![], vec![], 0);
+    while done < most {
+        let mut weight = left.to_host()?.remove_axis(Axis(1));
+        chosen.iter().for_each(|&i| weight[i] = 0.0);
+        let sum = weight.sum();
+        if sum <= 1e-13 * trace || (done >= least && sum <= rest * n as f64) {
+            break;
+        }
+        let pivots = draw_some(&weight, BLOCK.min(most - done), &mut rng);
+        let at = Part::Rows(&pivots);
         // The residual columns G = K[:, S] − F F[S]ᵀ, of which G[S] = QΛQᵀ is the pivot block.
-        let mut g = operator.block(&all, &pivots)?;
-        let known = f.slice(s![.., ..done]);
-        matmul_into(g.view_mut(), Accum::Add, known, known.select(Axis(0), &pivots).t(), -1.0, Par::rayon(0));
+        let mut g = operator.block_panel(&Part::All, &at, device)?;
+        for f in &known {
+            g.add_product(-1.0, f, f.rows(&at)?.to_host()?.t())?;
+        }
         // Pivots that depend on each other give a singular block; only its non-zero eigenvalues are kept: F ← [F, G QΛ^{−1/2}].
-        let (λ, q) = eigh(Device::Cpu, g.select(Axis(0), &pivots).view())?;
+        let (λ, q) = eigh(Device::Cpu, g.rows(&at)?.to_host()?.view())?;
         let kept = λ.iter().take_while(|&&l| l > 1e-10 * λ[0] && l > 1e-13 * trace / n as f64).count();
-        let rotation = over_roots(&q, &λ[..kept]);
-        let mut new = f.slice_mut(s![.., done..done + kept]);
-        matmul_into(new.view_mut(), Accum::Replace, g.view(), rotation.view(), 1.0, Par::rayon(0));
-        left -= &new.map_axis(Axis(1), |row| row.dot(&row));
-        left.mapv_inplace(|d| d.max(0.0));
-        pivots.iter().for_each(|&i| left[i] = 0.0);
+        let new = g.matmul(over_roots(&q, &λ[..kept]).view())?;
+        left.subtract_row_squares(&new);
+        known.push(new);
         done += kept;
+        chosen.extend(pivots);
         context.progress.step("low-rank approximation", done, most, "");
     }
-    Ok(f.slice_move(s![.., ..done]))
+    if known.is_empty() { Panel::zeros(device, [n, 0]) } else { Panel::concatenated(&known) }
 }
 
 /// Up to `count` different indices, each drawn with probability proportional to `weight`.
@@ -153,6 +155,7 @@ mod tests {
     use crate::kernel::Kernel;
     use crate::linalg::Cholesky;
     use crate::operator::{DenseOperator, gram};
+    use ndarray::Array2;
 
     fn preconditioner(operator: &dyn Operator, rank: usize, seed: u64) -> LowRankPreconditioner {
         LowRankPreconditioner::new(operator, rank, &FitContext { seed, ..FitContext::default() }).unwrap()

@@ -88,7 +88,9 @@ impl Ridge {
             Some(plan) if continued => plan,
             plan => {
                 let solved = system.iterative(self.alpha, plan, iteration, &identity)?;
-                let stuck = single && iteration.missed(solved.convergence.residual);
+                // Where all iterations were used, more of them may help, and not more digits.
+                let cut = solved.convergence.iterations.is_some_and(|count| count >= iteration.limit);
+                let stuck = single && !cut && iteration.missed(solved.convergence.residual);
                 if !(stuck || system.too_coarse(solved.coefficients.view())) || system.context.interrupted() {
                     return Ok((solved, false));
                 }

@@ -15,7 +15,7 @@ use super::{Alpha, Convergence, EpochSolver, Tried};
 use crate::context::ONE_STEP;
 use crate::kernel::Kernel;
 use crate::linalg::{Cholesky, Panel, eigh, matmul};
-use crate::operator::{Operator, Precision, Scaled, cross_apply, gram_reported};
+use crate::operator::{Operator, Pair, Precision, Scaled, cross_apply, gram_reported};
 use crate::rng::Rng;
 use crate::training::{Fingerprint, Identity, Saving};
 use crate::{FitContext, KeepsBest, Result, fail_if};
@@ -131,7 +131,7 @@ impl System<'_> {
             _ if self.left_out => Some(self.low_rank(RANK / 2)?),
             _ => None,
         };
-        let mut k: Array2<f64> = gram_reported(self.kernel, self.x.into(), self.context.device, self.context.progress)?;
+        let mut k = self.matrix()?;
         if let Some(roots) = self.roots {
             k *= roots;
             k *= &roots.view().insert_axis(Axis(1));
@@ -159,6 +159,15 @@ impl System<'_> {
         }
         let coefficients = solve_positive_definite(self.context.device, k, self.y, alpha)?;
         Ok(Solved { alpha, tried, coefficients, convergence: Convergence::default(), left_out, notes })
+    }
+
+    /// K `[n, n]`. A pair of images takes so long that the precision which was asked for is kept; other values are f64.
+    fn matrix(&self) -> Result<Array2<f64>> {
+        let (x, device, progress) = (self.x.into(), self.context.device, self.context.progress);
+        if self.kernel.sees_images() && self.context.precision != Precision::F64 {
+            return Ok(gram_reported::<f32>(self.kernel, x, device, progress)?.mapv(f64::from));
+        }
+        gram_reported(self.kernel, x, device, progress)
     }
 
     fn low_rank(&self, rank: usize) -> Result<LowRankPreconditioner> {
@@ -274,7 +283,9 @@ impl System<'_> {
             (None, Alpha::CrossValidation { folds }) => Some(self.cross_validated_paths(folds, iteration)?),
             _ => None,
         };
-        let (operator, preconditioner) = self.prepared(iteration)?;
+        let leaves_out = self.left_out || (plan.is_none() && alpha == Alpha::LeaveOneOut);
+        let (operator, preconditioner) = self.prepared(iteration, leaves_out)?;
+        let low_rank = || preconditioner.as_ref().expect("prepared where points are left out");
         let double = self.context.precision == Precision::F64;
         let planned = |(alpha, tried), notes| Plan { alpha, tried, notes, double };
         let plan = match (plan, searched, alpha) {
@@ -283,12 +294,12 @@ impl System<'_> {
             (None, None, Alpha::Fixed(alpha)) => planned((alpha, vec![]), vec![]),
             (None, None, _) => {
                 let grid = grid(self.mean_diagonal());
-                planned(best(preconditioner.leave_one_out(self.y, |points| points.errors(&grid))?)?, vec![])
+                planned(best(low_rank().leave_one_out(self.y, |points| points.errors(&grid))?)?, vec![])
             }
         };
-        let found = self.monitored(operator.as_ref(), &preconditioner, &plan, iteration, identity)?;
+        let found = self.monitored(operator.as_ref(), preconditioner.as_ref(), &plan, iteration, identity)?;
         let Plan { alpha, tried, notes, .. } = plan;
-        let left_out = self.left_out.then(|| preconditioner.leave_one_out(self.y, |points| points.scores(alpha)));
+        let left_out = self.left_out.then(|| low_rank().leave_one_out(self.y, |points| points.scores(alpha)));
         let convergence = Convergence::of(&found);
         let coefficients = found.x.into_host()?;
         Ok(Solved { alpha, tried, coefficients, convergence, left_out: left_out.transpose()?, notes })
@@ -308,22 +319,31 @@ impl System<'_> {
     fn monitored(
         &self,
         operator: &dyn Operator,
-        preconditioner: &LowRankPreconditioner,
+        preconditioner: Option<&LowRankPreconditioner>,
         plan: &Plan,
         iteration: &Iteration,
         identity: &Identity,
     ) -> Result<Converged> {
         let (identity, value) = (identity.clone(), serde_json::to_value(plan).expect("plain data"));
         let kept = Kept { saving: self.saving, identity, plan: value };
-        let error = |c: ArrayView2<f64>| {
-            let rows = self.held_out.expect("watched where there are rows");
-            rows.error(self.predicted(rows.x.view(), c.to_owned())?)
+        let FitContext { precision, device, .. } = *self.context;
+        let watched = self.held_out.map(|rows| {
+            let pair = Pair::new(self.kernel, rows.x.view(), self.x, precision, device)?;
+            let roots = self.roots.map(|roots| Panel::from_host(device, roots.clone().insert_axis(Axis(1))));
+            Ok::<_, crate::Error>((rows, pair, roots.transpose()?))
+        });
+        let watched = watched.transpose()?;
+        let error = |c: &Panel| {
+            let (rows, pair, roots) = watched.as_ref().expect("watched where there are rows");
+            let Some(roots) = roots else { return rows.error(pair.apply(c)?.into_host()?) };
+            let mut weighted = c.try_clone()?;
+            weighted.scale_rows(roots);
+            rows.error(pair.apply(&weighted)?.into_host()?)
         };
-        let watch =
-            self.held_out.map(|rows| Watch { every: rows.every(self.x.nrows(), self.context.device), error: &error });
+        let watch = self.held_out.map(|rows| Watch { every: rows.every(self.x.nrows()), error: &error });
         let kept = self.saving.path.is_some().then_some(&kept);
         let monitor = Monitor { kept, watch, record: None };
-        let start = Array2::zeros(self.y.dim());
+        let start = Panel::zeros(device, [self.y.nrows(), self.y.ncols()])?;
         self.iterate(operator, preconditioner, plan.alpha, start, iteration, monitor)
     }
 
@@ -333,20 +353,26 @@ impl System<'_> {
         cross_apply(self.kernel, x, self.x, times(c, self.roots).view(), precision, device)
     }
 
-    /// The operator, and a preconditioner for any α.
-    fn prepared(&self, iteration: &Iteration) -> Result<(Box<dyn Operator + '_>, LowRankPreconditioner)> {
+    /// The operator, and a preconditioner for any α where the solver has one or `leaves_out` says that points are left out by it.
+    fn prepared(
+        &self,
+        iteration: &Iteration,
+        leaves_out: bool,
+    ) -> Result<(Box<dyn Operator + '_>, Option<LowRankPreconditioner>)> {
         let n = self.x.nrows() as u64;
+        let needed = leaves_out || !iteration.method.is_some_and(EpochSolver::takes_blocks);
+        let rank = if needed { iteration.rank } else { 0 };
         // The factor, its orthonormal form, and about eight blocks of vectors; a checkpoint has six more.
         let blocks = if self.saving.path.is_some() { 14 } else { 8 };
-        let other = 8 * n * (2 * iteration.rank as u64 + blocks * self.y.ncols() as u64);
-        self.context.budget.require(
-            format!("the preconditioner of rank {} for {n} points", iteration.rank),
-            other,
-            "use a smaller rank",
-        )?;
+        let other = 8 * n * (2 * rank as u64 + blocks * self.y.ncols() as u64);
+        let (what, advice) = match needed {
+            true => (format!("the preconditioner of rank {rank} for {n} points"), "use a smaller rank"),
+            false => (format!("the iterates of {} for {n} points", iteration.name()), "fit fewer points"),
+        };
+        self.context.budget.require(what, other, advice)?;
         let operator = self.scaled(self.context.operator(self.kernel, self.x, other)?);
-        let preconditioner = LowRankPreconditioner::new(operator.as_ref(), iteration.rank, self.context)?;
-        Ok((operator, preconditioner))
+        let preconditioner = needed.then(|| LowRankPreconditioner::new(operator.as_ref(), rank, self.context));
+        Ok((operator, preconditioner.transpose()?))
     }
 
     /// K̃ from K.
@@ -360,22 +386,22 @@ impl System<'_> {
     fn iterate(
         &self,
         operator: &dyn Operator,
-        preconditioner: &LowRankPreconditioner,
+        preconditioner: Option<&LowRankPreconditioner>,
         alpha: f64,
-        start: Array2<f64>,
+        start: Panel,
         iteration: &Iteration,
         monitor: Monitor,
     ) -> Result<Converged> {
         let Iteration { method, tolerance, limit, .. } = *iteration;
-        let equations = Equations { operator, alpha, y: self.y };
+        let y = Panel::from_host(self.context.device, self.y.to_owned())?;
+        let equations = Equations { operator, alpha, y: &y };
+        let preconditioner = || preconditioner.expect("a preconditioner for a solver that has one");
         let mut solver: Box<dyn Epochs + '_> = match method {
             None => {
-                let [y, start] =
-                    [self.y.to_owned(), start].map(|columns| Panel::from_host(self.context.device, columns));
-                let shifted = Shifted { operator, preconditioner, alpha };
-                return shifted.solve(&y?, start?, (tolerance, limit), monitor, self.context);
+                let shifted = Shifted { operator, preconditioner: preconditioner(), alpha };
+                return shifted.solve(&y, start, (tolerance, limit), monitor, self.context);
             }
-            Some(EpochSolver::Richardson) => Box::new(Richardson::new(&equations, preconditioner, self.context)),
+            Some(EpochSolver::Richardson) => Box::new(Richardson::new(&equations, preconditioner(), self.context)),
             Some(EpochSolver::EigenPro) => Box::new(EigenPro::new(&equations, self.context)?),
             Some(EpochSolver::Askotch) => Box::new(Askotch::new(&equations, self.context)?),
         };
@@ -396,9 +422,10 @@ impl System<'_> {
         // α is found to half a decade, for which three digits of the solution are enough.
         let Iteration { method, tolerance, limit, rank } = *iteration;
         let rough = Iteration { method, tolerance: tolerance.max(1e-4), limit, rank: rank.min(x.nrows()) };
-        let (operator, preconditioner) = system.prepared(&rough)?;
+        let (operator, preconditioner) = system.prepared(&rough, false)?;
         let mut tried: Vec<Tried> = Vec::new();
-        let mut c = Array2::zeros(y.dim());
+        let device = self.context.device;
+        let mut c = Panel::zeros(device, [y.nrows(), y.ncols()])?;
         let (grid, mut keeps, mut interrupted) = (grid(self.mean_diagonal()), None, false);
         for (number, &alpha) in grid.iter().rev().enumerate() {
             let stage = self.context.stage("α", number + 1, grid.len());
@@ -406,14 +433,14 @@ impl System<'_> {
             let interrupt = self.context.interrupt.filter(|_| !tried.is_empty());
             let system = System { context: &FitContext { progress: &stage, interrupt, ..*self.context }, ..system };
             let (operator, monitor) = (operator.as_ref(), Monitor::default());
-            let found = system.iterate(operator, &preconditioner, alpha, c.clone(), &rough, monitor)?;
+            let found = system.iterate(operator, preconditioner.as_ref(), alpha, c.try_clone()?, &rough, monitor)?;
             interrupted = keeps.as_ref().is_some_and(KeepsBest::cut_short);
             // Smaller α are harder; those that were solved remain valid.
             if interrupted || (found.residual > rough.tolerance && !tried.is_empty()) {
                 break;
             }
-            c = found.x.into_host()?;
-            let predicted = times(system.predicted(x_out.view(), c.clone())?, roots_out.as_ref());
+            c = found.x;
+            let predicted = times(system.predicted(x_out.view(), c.to_host()?)?, roots_out.as_ref());
             let error = squared_error(predicted.view(), y_out.view()) / out.len() as f64;
             tried.push(Tried { value: alpha, error });
             keeps.get_or_insert_with(|| self.context.keeps_best());

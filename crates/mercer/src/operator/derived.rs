@@ -1,8 +1,9 @@
 //! Operators made of another one.
 
 use super::{Extension, KernelOperator, LowRankOperator, Operator, Points, block_product};
+use crate::compute::Device;
 use crate::data::Rows;
-use crate::linalg::Panel;
+use crate::linalg::{Panel, Part};
 use crate::{Error, Progress, Result};
 use ndarray::{Array1, Array2, ArrayView2, Axis, s};
 use std::ops::Range;
@@ -50,6 +51,9 @@ impl Operator for OnPoints<'_> {
         diagonal() -> Result<Array1<f64>>;
         roundoff() -> f64;
         product(rows: Range<usize>, columns: Range<usize>, v: ArrayView2<f64>) -> Result<Array2<f64>>;
+        apply_panel(v: &Panel) -> Result<Panel>;
+        product_panel(rows: &Part<'_>, columns: &Part<'_>, v: &Panel) -> Result<Panel>;
+        block_panel(rows: &Part<'_>, columns: &Part<'_>, device: Device) -> Result<Panel>;
         to_dense(progress: &dyn Progress) -> Result<Array2<f64>>;
         outputs() -> usize;
         kernel() -> Option<&KernelOperator<'_>>;
@@ -124,6 +128,29 @@ impl Operator for Scaled<'_> {
         let scale = |range: Range<usize>| self.scale.slice(s![range]).insert_axis(Axis(1));
         let scaled = &v * &scale(columns.clone());
         Ok(self.inner.product(rows.clone(), columns, scaled.view())? * scale(rows))
+    }
+
+    fn apply_panel(&self, v: &Panel) -> Result<Panel> {
+        self.product_panel(&Part::All, &Part::All, v)
+    }
+
+    fn product_panel(&self, rows: &Part<'_>, columns: &Part<'_>, v: &Panel) -> Result<Panel> {
+        let scale = Panel::from_host(v.device(), self.scale.clone().insert_axis(Axis(1)))?;
+        let mut scaled = v.try_clone()?;
+        scaled.scale_rows(&scale.rows(columns)?);
+        let mut y = self.inner.product_panel(rows, columns, &scaled)?;
+        y.scale_rows(&scale.rows(rows)?);
+        Ok(y)
+    }
+
+    fn block_panel(&self, rows: &Part<'_>, columns: &Part<'_>, device: Device) -> Result<Panel> {
+        let n = self.n();
+        let scale: Vec<f64> = columns.list(n).iter().map(|&j| self.scale[j]).collect();
+        let of_rows = self.scale.select(Axis(0), &rows.list(n)).insert_axis(Axis(1));
+        let mut block = self.inner.block_panel(rows, columns, device)?;
+        block.scale(&scale)?;
+        block.scale_rows(&Panel::from_host(device, of_rows)?);
+        Ok(block)
     }
 
     fn block(&self, rows: &[usize], columns: &[usize]) -> Result<Array2<f64>> {

@@ -12,7 +12,7 @@ use crate::compute::cuda::{self, Gpu};
 use crate::compute::ledger::ran;
 use crate::data::{CowRows, Rows};
 use crate::kernel::Kernel;
-use crate::linalg::{Panel, matmul_into};
+use crate::linalg::{Panel, Part, matmul_into};
 use crate::{FitContext, Progress, Result};
 use faer::{Accum, Par};
 use ndarray::{Array1, Array2, ArrayView2, ArrayViewMut2, Axis, s};
@@ -203,6 +203,36 @@ impl Operator for KernelOperator<'_> {
 
     fn product(&self, rows: Range<usize>, columns: Range<usize>, v: ArrayView2<f64>) -> Result<Array2<f64>> {
         cross_apply(self.formula(), self.x().slice(rows), self.x().slice(columns), v, self.precision, self.device)
+    }
+
+    fn product_panel(&self, rows: &Part<'_>, columns: &Part<'_>, v: &Panel) -> Result<Panel> {
+        let n = self.n();
+        if rows.is_all(n) && columns.is_all(n) {
+            return self.apply_panel(v);
+        }
+        match self.on_gpu()? {
+            Some(gpu) if v.device() == gpu.device() => {
+                ran("products with rows of the kernel matrix", gpu.device(), 1);
+                gpu.product_panel(rows, columns, v)
+            }
+            _ => v.through_host(|v| {
+                let [a, b] = [rows, columns].map(|part| match part.range(n) {
+                    Some(range) => CowRows::Borrowed(self.x().slice(range)),
+                    None => CowRows::Owned(self.x().select(&part.list(n))),
+                });
+                cross_apply(self.formula(), a.rows(), b.rows(), v, self.precision, self.device)
+            }),
+        }
+    }
+
+    fn block_panel(&self, rows: &Part<'_>, columns: &Part<'_>, device: Device) -> Result<Panel> {
+        if let Some(gpu) = self.on_gpu()?.filter(|gpu| gpu.device() == device)
+            && let Some(block) = gpu.block_panel(rows, columns)?
+        {
+            ran("blocks of the kernel matrix", device, 1);
+            return Ok(block);
+        }
+        Panel::from_host(device, self.block(&rows.list(self.n()), &columns.list(self.n()))?)
     }
 
     fn to_dense(&self, progress: &dyn Progress) -> Result<Array2<f64>> {

@@ -34,6 +34,7 @@ mod near;
 mod nearest;
 mod network;
 mod network_ntk;
+mod pair;
 mod point_gradient;
 mod points;
 mod real;
@@ -62,6 +63,7 @@ pub use matrix_free::{KernelOperator, cross_apply};
 pub use nearest::Metric;
 pub(crate) use nearest::{Items, check_rows};
 pub use network_ntk::NtkOperator;
+pub(crate) use pair::{Pair, Side};
 pub(crate) use point_gradient::Combination;
 pub(crate) use points::profile_bytes;
 pub use real::{Precision, Real};
@@ -73,7 +75,7 @@ pub use walk::RandomWalk;
 
 use crate::compute::Device;
 use crate::data::Rows;
-use crate::linalg::{Panel, matmul};
+use crate::linalg::{Panel, Part, matmul};
 use crate::{Error, FitContext, Progress, Result};
 use ndarray::{Array1, Array2, ArrayView2, Axis};
 use std::ops::Range;
@@ -112,6 +114,25 @@ pub trait Operator: Send + Sync {
     fn product(&self, rows: Range<usize>, columns: Range<usize>, v: ArrayView2<f64>) -> Result<Array2<f64>> {
         let (rows, columns): (Vec<usize>, Vec<usize>) = (rows.collect(), columns.collect());
         block_product(self, &rows, &columns, v)
+    }
+
+    /// `K[rows, columns] V` `[rows, b]` for `V` `[columns, b]`, on the device of `V`: through the host, unless the operator can do
+    /// better.
+    fn product_panel(&self, rows: &Part<'_>, columns: &Part<'_>, v: &Panel) -> Result<Panel> {
+        let n = self.n();
+        if rows.is_all(n) && columns.is_all(n) {
+            return self.apply_panel(v);
+        }
+        v.through_host(|v| match (rows.range(n), columns.range(n)) {
+            (Some(rows), Some(columns)) => self.product(rows, columns, v),
+            _ => block_product(self, &rows.list(n), &columns.list(n), v),
+        })
+    }
+
+    /// The sub-matrix `K[rows, columns]` on `device`: by [`Self::block`] on the host, unless the operator can do better.
+    fn block_panel(&self, rows: &Part<'_>, columns: &Part<'_>, device: Device) -> Result<Panel> {
+        let n = self.n();
+        Panel::from_host(device, self.block(&rows.list(n), &columns.list(n))?)
     }
 
     /// All of K `[n, n]`; kernels report the tiles that are done.

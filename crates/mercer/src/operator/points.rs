@@ -105,6 +105,16 @@ impl Plan {
         (0..self.lifts.len()).map(|view| self.view(x, view)).collect()
     }
 
+    /// The largest `‖x‖²` of points `[n, d]` in each view, in f64.
+    pub fn largest(&self, x: Rows<'_>) -> Vec<f64> {
+        let (x, mut xx) = (x.to_f64(), vec![0.0; x.n()]);
+        let largest = |view: usize| {
+            squares(self.seen(x.view(), view).as_standard_layout().view(), &mut xx);
+            xx.iter().fold(0.0, |m: f64, xx| m.max(*xx))
+        };
+        (0..self.views()).map(largest).collect()
+    }
+
     /// Whether the points of a view may be shifted.
     fn shifts_view(&self, view: usize) -> bool {
         self.lifts[view].as_ref().map_or(self.shifts, |base| base.columns().is_some())

@@ -3,7 +3,9 @@
 use super::exact::decomposed;
 use super::ritz::{over_roots, padded};
 use super::{EigenPairs, zero_threshold};
-use crate::linalg::{view, view_mut};
+use crate::compute::Device;
+use crate::compute::ledger::ran;
+use crate::linalg::{Panel, view, view_mut};
 use crate::operator::Real;
 use crate::{FitContext, Progress, Result};
 use faer::linalg::matmul::triangular::{BlockStructure, matmul};
@@ -36,6 +38,26 @@ pub(super) fn covariance<T: Real>(
         progress.step("features of the points", end, n, "");
     }
     Ok(covariance.finish())
+}
+
+/// [`covariance`] on a GPU, with features `[b, p]` that are there, in f64.
+pub(super) fn covariance_on(
+    device: Device,
+    (n, p): (usize, usize),
+    progress: &dyn Progress,
+    φ: impl Fn(Range<usize>) -> Result<Panel>,
+) -> Result<Array2<f64>> {
+    /// Rows at a time: enough to fill a GPU.
+    const ROWS: usize = 4 * BLOCK;
+    ran("passes over features", device, 1);
+    let mut sum = Panel::zeros(device, [p, p])?;
+    for start in (0..n).step_by(ROWS) {
+        let end = n.min(start + ROWS);
+        let phi = φ(start..end)?;
+        sum.axpy(&vec![1.0; p], &phi.t_times(&phi)?)?;
+        progress.step("features of the points", end, n, "");
+    }
+    Ok(sum.into_host()? / n as f64)
 }
 
 /// `ΦᵀΦ` over the rows so far.

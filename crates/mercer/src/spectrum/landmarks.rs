@@ -1,4 +1,5 @@
 use super::by_name;
+use super::device_distances::{DeviceDistances, seeding_device};
 use crate::compute::Device;
 use crate::compute::ledger::ran;
 use crate::data::{CowRows, Rows};
@@ -67,7 +68,8 @@ impl Landmarks {
         let (n, FitContext { seed, precision, progress, .. }) = (operator.n(), *context);
         fail_if!(m == 0 || m > n, "there must be between 1 and {n} landmarks, one per point; got {m}");
         let mut rng = Rng::new(seed).fork(0x6c61_6e64);
-        ran("choices of landmarks", Device::Cpu, 1);
+        let device = if *self == Landmarks::KMeansPlusPlus { seeding_device(operator) } else { Device::Cpu };
+        ran("choices of landmarks", device, 1);
         in_precision!(precision, T => match self {
             Landmarks::Uniform => Ok(rng.sample(n, m)),
             Landmarks::KMeansPlusPlus => k_means_plus_plus::<T>(operator, m, &mut rng, progress),
@@ -170,14 +172,20 @@ fn k_means_plus_plus<T: Real>(
 ) -> Result<Vec<usize>> {
     const BATCH: usize = 64;
     let n = operator.n();
-    let (entries, diagonal) = (Entries::<T>::new(operator, None), operator.diagonal()?);
+    let diagonal = operator.diagonal()?;
+    let mut on_gpu = DeviceDistances::new(operator, &diagonal)?;
+    let entries = on_gpu.is_none().then(|| Entries::<T>::new(operator, None));
     let mut distance = vec![f64::INFINITY; n];
     let mut taken = vec![false; n];
     let mut chosen = vec![rng.below(n)];
     taken[chosen[0]] = true;
     let mut counted = 0;
     while chosen.len() < m {
-        lower_distances(&entries, &diagonal, &chosen[counted..], &mut distance)?;
+        match (&mut on_gpu, &entries) {
+            (Some(there), _) => distance = there.lower(operator, &diagonal, &chosen[counted..])?,
+            (None, Some(entries)) => lower_distances(entries, &diagonal, &chosen[counted..], &mut distance)?,
+            (None, None) => unreachable!("on one of the devices"),
+        }
         counted = chosen.len();
         progress.step(CHOOSING, counted, m, "");
         let cumulative = running_sums(&distance);

@@ -18,6 +18,7 @@
 mod blocks;
 mod certificate;
 mod covariance;
+mod device_distances;
 mod exact;
 mod fourier;
 mod krylov;

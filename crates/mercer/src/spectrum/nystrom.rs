@@ -1,14 +1,16 @@
-use super::covariance::{self, BLOCK, covariance, principal_pairs};
+use super::covariance::{self, BLOCK, covariance, covariance_on, principal_pairs};
 use super::exact::decomposed;
 use super::ritz::{over_roots, ritz_pairs};
 use super::{BlockProblem, Landmarks, Method, Problem, Solution, check_columns, zero_threshold};
+use crate::compute::Device;
 use crate::context::ONE_STEP;
 use crate::data::Rows;
 use crate::kernel::Kernel;
-use crate::linalg::{Cholesky, matmul, matmul_into, solve_lower_transposed};
+use crate::linalg::{Cholesky, Panel, Part, matmul, matmul_into, solve_lower_transposed};
 use crate::operator::memory::zeros;
 use crate::operator::{
-    Extension, KernelFeatures, Operator, Precision, Real, Strips, Workspace, gram, in_precision, ranges, typed,
+    Extension, KernelFeatures, Operator, Pair, Precision, Real, Side, Strips, Workspace, gram, in_precision, ranges,
+    typed,
 };
 use crate::{Error, FitContext, Result, fail_if};
 use faer::{Accum, Par};
@@ -75,9 +77,12 @@ impl Method for Nystrom {
         let (chosen, context) = (self.landmarks(problem)?, &problem.context);
         let map = Map::new(problem, &chosen)?;
         let (n, r) = (problem.operator.n(), map.normalisation().ncols());
-        let sigma = in_precision!(context.precision, T => {
-            covariance(n, r, context.progress, |rows| map.range::<T>(rows))?
-        });
+        let sigma = match map.covariance_on_gpu(context)? {
+            Some(sigma) => sigma,
+            None => in_precision!(context.precision, T => {
+                covariance(n, r, context.progress, |rows| map.range::<T>(rows))?
+            }),
+        };
         let (eigenvalues, a) = principal_pairs(context, sigma.view(), problem.k)?;
         let _keeps = context.keeps_best();
         map.solution(eigenvalues, a.view())
@@ -152,6 +157,22 @@ impl<'a> Map<'a> {
             Values::Formula(map, _) => map.normalisation.view(),
             Values::Blocks(normalisation) => normalisation.view(),
         }
+    }
+
+    /// `ΦᵀΦ/n` `[r, r]` by a GPU, where the context has one that computes the kernel of points.
+    fn covariance_on_gpu(&self, context: &FitContext) -> Result<Option<Array2<f64>>> {
+        let Values::Formula(map, x) = &self.values else { return Ok(None) };
+        let on_gpu = self.operator.kernel().is_some_and(|kernel| kernel.runs_on() == context.device);
+        if context.device == Device::Cpu || !on_gpu || map.kernel.sees_images() {
+            return Ok(None);
+        }
+        let pair = Pair::new(&map.kernel, *x, map.landmarks(), context.precision, context.device)?;
+        let normalisation = Panel::from_host(context.device, map.normalisation.clone())?;
+        let sizes = (x.n(), normalisation.ncols());
+        let sigma = covariance_on(context.device, sizes, context.progress, |rows| {
+            pair.block((Side::X, Part::Range(rows)), (Side::Z, Part::All))?.times(&normalisation)
+        })?;
+        Ok(Some(sigma))
     }
 
     /// `Φ[rows]`

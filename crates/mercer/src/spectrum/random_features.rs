@@ -1,9 +1,10 @@
 //! Random features: projections on random directions, and a function of them while they are in cache.
 
-use super::covariance::{covariance, principal_pairs};
+use super::covariance::{covariance, covariance_on, principal_pairs};
 use super::{BlockProblem, Problem, Solution, check_columns};
+use crate::compute::Device;
 use crate::data::Rows;
-use crate::linalg::matmul_into;
+use crate::linalg::{Panel, matmul_into};
 use crate::model::Bundle;
 use crate::operator::memory::zeros;
 use crate::operator::{Extension, Features, Points, Precision, Real, in_precision, ranges, typed};
@@ -121,9 +122,18 @@ impl RandomFeatures {
     pub(super) fn solution(self, problem: &Problem, x: Rows<'_>) -> Result<Solution> {
         let context = &problem.context;
         let (n, p) = (x.n(), self.dim());
-        let sigma = in_precision!(context.precision, T => {
-            covariance(n, p, context.progress, |rows| Ok(self.at::<T>(x.slice(rows))))?
-        });
+        let sigma = match (&self.form, context.device) {
+            (Form::Waves { centre }, Device::Cuda(_)) => {
+                let directions = Panel::from_host(context.device, self.directions.t().to_owned())?;
+                covariance_on(context.device, (n, p), context.progress, |rows| {
+                    let centred = &x.slice(rows).to_f64() - centre;
+                    Panel::from_host(context.device, centred)?.times(&directions)?.waves(self.amplitude)
+                })?
+            }
+            _ => in_precision!(context.precision, T => {
+                covariance(n, p, context.progress, |rows| Ok(self.at::<T>(x.slice(rows))))?
+            }),
+        };
         let (eigenvalues, coefficients) = principal_pairs(context, sigma.view(), problem.k)?;
         Ok(Solution::new(eigenvalues, Extension { features: Box::new(self), coefficients }))
     }

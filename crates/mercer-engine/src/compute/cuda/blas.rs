@@ -112,6 +112,51 @@ impl Gpu {
         self.gemm(shape, 1, scalars, [a, b, c], kinds, sys::cublasComputeType_t::CUBLAS_COMPUTE_64F);
     }
 
+    /// Replaces the rows of `B` `[m, n]` by solutions x of `L x = b`, or of `Lᵀ x = b` if `transposed`, for the row-major lower triangle
+    /// `L` `[n, n]`, in f64.
+    pub(crate) fn solve_triangular_f64(
+        &'static self,
+        [n, m]: [usize; 2],
+        l: &Buffer,
+        transposed: bool,
+        b: &mut Buffer,
+    ) {
+        assert!(l.bytes() >= 8 * n * n && b.bytes() >= 8 * n * m, "trsm: the buffers are too small for [{n}, {m}]");
+        if n * m == 0 {
+            return;
+        }
+        let mut blas = lock(&self.blas);
+        let handle = match blas.handle(self) {
+            Ok(handle) => handle,
+            Err(error) => return self.fail(error.to_string()),
+        };
+        self.bind();
+        // Column-major, the memory of L is the upper triangle Lᵀ.
+        let operation =
+            if transposed { sys::cublasOperation_t::CUBLAS_OP_N } else { sys::cublasOperation_t::CUBLAS_OP_T };
+        let one = 1.0f64;
+        // SAFETY: the sizes of the buffers were checked.
+        let status = unsafe {
+            sys::cublasDtrsm_v2(
+                handle,
+                sys::cublasSideMode_t::CUBLAS_SIDE_LEFT,
+                sys::cublasFillMode_t::CUBLAS_FILL_MODE_UPPER,
+                operation,
+                sys::cublasDiagType_t::CUBLAS_DIAG_NON_UNIT,
+                n as i32,
+                m as i32,
+                &raw const one,
+                l.pointer() as *const f64,
+                n as i32,
+                b.pointer() as *mut f64,
+                n as i32,
+            )
+        };
+        if status != sys::cublasStatus_t::CUBLAS_STATUS_SUCCESS {
+            self.fail(format!("cuBLAS: {status:?} in solving for {m} columns with a triangle of order {n}"));
+        }
+    }
+
     fn gemm(
         &'static self,
         [m, p, n]: [usize; 3],

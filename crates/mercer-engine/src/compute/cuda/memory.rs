@@ -27,6 +27,8 @@ pub struct Pool {
     free: BTreeMap<usize, Vec<CUdeviceptr>>,
     /// Bytes allocated from the driver, in use or free.
     allocated: usize,
+    /// The most that it was.
+    peak: usize,
     /// Largest number of bytes that may be allocated, if set.
     limit: Option<usize>,
     /// While a graph is recorded: the blocks freed since the start of the recording. They belong to the graph.
@@ -177,6 +179,7 @@ impl Gpu {
         match block {
             Some(Ok(pointer)) => {
                 pool.allocated += size;
+                pool.peak = pool.peak.max(pool.allocated);
                 Ok(Buffer { gpu: self, pointer, bytes, size })
             }
             Some(Err(error)) if error.0 != cudarc::driver::sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => {
@@ -231,6 +234,11 @@ impl Gpu {
         let free = free + pooled;
         let free = pool.limit.map_or(free, |limit| (limit + pooled).saturating_sub(pool.allocated).min(free));
         (free as u64, total as u64)
+    }
+
+    /// The most bytes that were allocated from the driver at once.
+    pub fn peak_memory(&self) -> u64 {
+        lock(&self.pool).peak as u64
     }
 
     /// Limits the memory allocated from the driver to `bytes`; `None` removes the limit.

@@ -35,7 +35,8 @@ pub(super) mod images;
 mod launch;
 mod memory;
 mod module;
-pub(crate) mod panel;
+#[doc(hidden)]
+pub mod panel;
 pub mod points;
 pub(super) mod primitives;
 pub(super) mod small;

@@ -20,6 +20,80 @@ extern "C" __global__ void copy_columns(u64 n, u64 count, const double* from, u6
     EACH(i, n * count) to[i / count * to_stride + i % count] = from[i / count * from_stride + i % count];
 }
 
+// to[i] = from[rows[i]] for rows of b numbers; row first + i where rows is null.
+extern "C" __global__ void gather_rows(u64 n, u64 b, const u32* rows, u64 first, const double* from, double* to) {
+    EACH(i, n * b) to[i] = from[(rows ? rows[i / b] : first + i / b) * b + i % b];
+}
+
+// to[rows[i]] += factor from[i] for rows of b numbers, all different; row first + i where rows is null.
+extern "C" __global__ void scatter_rows(u64 n, u64 b, const u32* rows, u64 first, double factor, const double* from, double* to) {
+    EACH(i, n * b) {
+        u64 at = (rows ? rows[i / b] : first + i / b) * b + i % b;
+        to[at] = fma(factor, from[i], to[at]);
+    }
+}
+
+// y_ij *= factor_i
+extern "C" __global__ void scale_rows(u64 total, u64 b, const double* factor, double* y) {
+    EACH(i, total) y[i] *= factor[i / b];
+}
+
+// left_i = max(left_i - sum_j x_ij^2, 0)
+extern "C" __global__ void subtract_row_squares(u64 n, u64 b, const double* x, double* left) {
+    EACH(i, n) {
+        double sum = 0.0;
+        for (u64 j = 0; j < b; ++j) sum = fma(x[i * b + j], x[i * b + j], sum);
+        left[i] = fmax(left[i] - sum, 0.0);
+    }
+}
+
+// left_i = min(left_i, d_i + d_j' - 2 k_ij) over the columns j of k [n, b], with d [n] and d' [b]; what is below `share` of the sum is 0.
+extern "C" __global__ void lower_to_distances(u64 n, u64 b, const double* k, const double* d, const double* of_columns, double share,
+                                              double* left) {
+    EACH(i, n) {
+        double least = left[i];
+        for (u64 j = 0; j < b; ++j) {
+            double sum = d[i] + of_columns[j], square = sum - 2.0 * k[i * b + j];
+            least = fmin(least, square > share * sum ? square : 0.0);
+        }
+        left[i] = least;
+    }
+}
+
+// to [n, 2 m] = amplitude (cos t, sin t) for t [n, m]
+extern "C" __global__ void waves(u64 n, u64 m, double amplitude, const double* t, double* to) {
+    EACH(i, n * m) {
+        double sine, cosine;
+        sincos(t[i], &sine, &cosine);
+        u64 at = i / m * 2 * m + i % m;
+        to[at] = amplitude * cosine;
+        to[at + m] = amplitude * sine;
+    }
+}
+
+// y_ii += shift for y [n, n]
+extern "C" __global__ void shift_diagonal(u64 n, double shift, double* y) {
+    EACH(i, n) y[i * n + i] += shift;
+}
+
+// to [m, n] = the transpose of from [n, m], in double. A block of 32 x 8 threads handles a tile of 32 x 32.
+template <class T> __device__ __forceinline__ void transpose_tile(u64 n, u64 m, const T* from, double* to) {
+    __shared__ double tile[32][33];
+    u32 tx = threadIdx.x % 32, ty = threadIdx.x / 32;
+    u64 across = (m + 31) / 32;
+    u64 i0 = blockIdx.x / across * 32, j0 = blockIdx.x % across * 32;
+    for (u32 r = ty; r < 32; r += 8)
+        if (i0 + r < n && j0 + tx < m) tile[r][tx] = (double)from[(i0 + r) * m + j0 + tx];
+    __syncthreads();
+    for (u32 r = ty; r < 32; r += 8)
+        if (j0 + r < m && i0 + tx < n) to[(j0 + r) * n + i0 + tx] = tile[tx][r];
+}
+extern "C" __global__ void transpose_f64(u64 n, u64 m, const double* from, double* to) { transpose_tile(n, m, from, to); }
+extern "C" __global__ void transpose_f32(u64 n, u64 m, const float* from, double* to) { transpose_tile(n, m, from, to); }
+
+// to = from, in double
+extern "C" __global__ void widen(u64 total, const float* from, double* to) { EACH(i, total) to[i] = (double)from[i]; }
+
 // One term of a column sum. kind 0: x y; 1: (x - theta y)^2; 2: x.
 __device__ __forceinline__ double term(int kind, const double* x, const double* y, const double* theta, u64 at, u64 column) {
     if (kind == 0) return x[at] * y[at];

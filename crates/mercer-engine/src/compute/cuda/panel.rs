@@ -8,6 +8,7 @@ use super::launch::{Arg, BLOCK, args};
 use super::memory::Buffer;
 use super::module::kernels;
 use crate::Result;
+use crate::linalg::Part;
 use std::ops::Range;
 
 /// Rows that one block sums, unless that gives more than [`MAX_CHUNKS`] partial sums.
@@ -101,6 +102,94 @@ pub fn copy_columns(
     let at = |buffer: &Buffer, column: usize| buffer.pointer() + 8 * column as u64;
     let arguments = args![n, count, at(x, from.start), b, at(out, to), width];
     over(x.gpu(), "copy_columns", n * count, &arguments);
+}
+
+/// The list of a part of `n` rows on the device, if it is one, and the first row of a range.
+fn upload_part(gpu: &'static Gpu, part: &Part<'_>, n: usize) -> Result<(Option<Buffer>, usize)> {
+    if let Some(range) = part.range(n) {
+        assert!(range.start <= range.end && range.end <= n, "rows {range:?} of {n}");
+        return Ok((None, range.start));
+    }
+    let number = |&row: &usize| {
+        assert!(row < n, "row {row} of {n}");
+        u32::try_from(row).expect("a row's number is below 2^32")
+    };
+    let rows: Vec<u32> = part.list(n).iter().map(number).collect();
+    Ok((Some(gpu.upload(&rows, &|| "a list of rows".into(), ADVICE)?), 0))
+}
+
+/// `out_i ← x_rows(i)` for rows of `x` `[n, b]`.
+pub fn gather_rows((x, [n, b]): (&Buffer, [usize; 2]), rows: &Part<'_>, out: &mut Buffer) -> Result<()> {
+    let ((list, first), count) = (upload_part(x.gpu(), rows, n)?, rows.len(n));
+    over(x.gpu(), "gather_rows", count * b, &args![count, b, list.as_ref(), first, x, out]);
+    Ok(())
+}
+
+/// `y_rows(i) ← y_rows(i) + factor x_i` for rows of `y` `[n, b]`.
+pub fn scatter_rows(factor: f64, x: &Buffer, rows: &Part<'_>, (y, [n, b]): (&mut Buffer, [usize; 2])) -> Result<()> {
+    let ((list, first), count) = (upload_part(y.gpu(), rows, n)?, rows.len(n));
+    over(y.gpu(), "scatter_rows", count * b, &args![count, b, list.as_ref(), first, factor, x, y]);
+    Ok(())
+}
+
+/// `y_ij ← factor_i y_ij` for `y` `[n, b]` and factors `[n, 1]`.
+pub fn scale_rows([n, b]: [usize; 2], factors: &Buffer, y: &mut Buffer) {
+    over(y.gpu(), "scale_rows", n * b, &args![n * b, b, factors, y]);
+}
+
+/// `left_i ← max(left_i − Σ_j x_ij², 0)` for `x` `[n, b]` and `left` `[n, 1]`.
+pub fn subtract_row_squares([n, b]: [usize; 2], x: &Buffer, left: &mut Buffer) {
+    over(x.gpu(), "subtract_row_squares", n, &args![n, b, x, left]);
+}
+
+/// `left_i ← min(left_i, d_i + d'_j − 2k_ij)` over the columns of `k` `[n, b]`, `d` `[n]` and `d'` `[b]`, zero below `share` of the sum.
+pub fn lower_to_distances(
+    [n, b]: [usize; 2],
+    k: &Buffer,
+    diagonal: &Buffer,
+    of_columns: &[f64],
+    share: f64,
+    left: &mut Buffer,
+) -> Result<()> {
+    let of_columns = upload(k.gpu(), [1, b], of_columns)?;
+    over(k.gpu(), "lower_to_distances", n, &args![n, b, k, diagonal, of_columns, share, left]);
+    Ok(())
+}
+
+/// `to` `[n, 2m]` ← amplitude times `(cos t, sin t)` of `t` `[n, m]`.
+pub fn waves([n, m]: [usize; 2], amplitude: f64, t: &Buffer, to: &mut Buffer) {
+    over(t.gpu(), "waves", n * m, &args![n, m, amplitude, t, to]);
+}
+
+/// `y_ii ← y_ii + shift` for `y` `[n, n]`.
+pub fn shift_diagonal(n: usize, shift: f64, y: &mut Buffer) {
+    over(y.gpu(), "shift_diagonal", n, &args![n, shift, y]);
+}
+
+/// `to` `[m, n]` ← the transpose of `from` `[n, m]`, whose numbers are f64 if `double`, else f32.
+pub fn transpose([n, m]: [usize; 2], double: bool, from: &Buffer, to: &mut Buffer) {
+    let bytes = if double { 8 } else { 4 };
+    assert!(from.bytes() >= bytes * n * m && to.bytes() >= 8 * n * m, "transpose: the buffers are too small");
+    let name = if double { "transpose_f64" } else { "transpose_f32" };
+    let tiles = (n.div_ceil(32) * m.div_ceil(32)) as u32;
+    // SAFETY: the buffers hold n·m numbers each.
+    unsafe { from.gpu().launch(compiled(), name, [tiles, 1, 1], BLOCK, 0, &args![n, m, from, to]) };
+}
+
+/// `to ← from`, f32 numbers in f64.
+pub fn widen(total: usize, from: &Buffer, to: &mut Buffer) {
+    assert!(from.bytes() >= 4 * total && to.bytes() >= 8 * total, "widen: the buffers are too small");
+    over(from.gpu(), "widen", total, &args![total, from, to]);
+}
+
+/// `out ← op(A) B` for panels `A` `[n, a]`, or its transpose, and `B` with `b` columns.
+pub fn product([n, a, b]: [usize; 3], (left, transposed): (&Buffer, bool), right: &Buffer, out: &mut Buffer) {
+    let (gpu, left, right) = (left.gpu(), matrix(left, a), matrix(right, b));
+    let ([rows, inner], left) = if transposed { ([a, n], left.t()) } else { ([n, a], left) };
+    if inner == 0 {
+        return out.zero(0, 8 * rows * b);
+    }
+    gpu.gemm_f64([rows, inner, b], 1.0, left, right, 0.0, matrix(out, b));
 }
 
 /// The sum that is taken over each column.

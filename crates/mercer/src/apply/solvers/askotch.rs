@@ -1,12 +1,10 @@
-use super::{EpochSolver, Epochs, Equations, blocks};
-use crate::apply::reference::matrix;
+use super::{EpochSolver, Epochs, Equations, blocks, panel};
 use crate::compute::Device;
-use crate::linalg::Cholesky;
+use crate::linalg::{Cholesky, Panel, Part};
 use crate::model::Bundle;
-use crate::operator::{block_product, cross_apply};
 use crate::rng::Rng;
 use crate::{FitContext, Result};
-use ndarray::{Array1, Array2, Axis};
+use ndarray::Array1;
 use std::ops::Range;
 
 /// ASkotch (Rathore, Frangella, Yang, Dereziński and Udell, 2024): accelerated sketch-and-project, which solves the equations of one block of
@@ -30,15 +28,17 @@ pub(in crate::apply) struct Askotch<'a> {
     /// μ
     bound: f64,
     /// V and Z `[n, m]`, from the first epoch on.
-    state: Option<(Array2<f64>, Array2<f64>)>,
+    state: Option<(Panel, Panel)>,
     /// The least sum of all squared residuals that an epoch saw.
     least: Option<f64>,
     rng: Rng,
-    device: Device,
 }
 
 /// Rows of a block, at least and at most.
 const BLOCKS: (usize, usize) = (64, 2048);
+
+/// The most on a GPU, whose products with few rows and small factorizations take as long as larger ones.
+const ON_GPU: usize = 8192;
 
 /// Times the least sum of squared residuals at which μ was too large.
 const DIVERGED: f64 = 16.0;
@@ -49,38 +49,20 @@ const COUNT: usize = 50;
 impl<'a> Askotch<'a> {
     pub fn new(equations: &Equations<'a>, context: &FitContext<'_>) -> Result<Self> {
         let n = equations.y.nrows();
-        let blocks = blocks(n, n.div_ceil(COUNT).clamp(BLOCKS.0, BLOCKS.1));
+        let most = if context.device == Device::Cpu { BLOCKS.1 } else { ON_GPU };
+        let blocks = blocks(n, n.div_ceil(COUNT).clamp(BLOCKS.0, most));
         let mean = equations.operator.diagonal()?.mean().unwrap_or(1.0).max(f64::MIN_POSITIVE);
         let bound = (equations.alpha / mean).min(1.0 / blocks.len() as f64);
         let rng = Rng::new(context.seed).fork(0x736b_6574);
-        let (state, least, device) = (None, None, context.device);
-        Ok(Askotch { equations: *equations, blocks, bound, state, least, rng, device })
-    }
-
-    /// `(Y − (K + αI)Z)_B` `[b, m]`
-    fn residual(&self, block: &[usize], z: &Array2<f64>) -> Result<Array2<f64>> {
-        let Equations { operator, alpha, y } = self.equations;
-        let product = match operator.kernel() {
-            Some(kernel) => {
-                let x = kernel.x().select(block);
-                cross_apply(kernel.formula(), &x, kernel.x(), z.view(), kernel.precision(), self.device)?
-            }
-            None => block_product(operator, block, &(0..z.nrows()).collect::<Vec<_>>(), z.view())?,
-        };
-        Ok(y.select(Axis(0), block) - product - z.select(Axis(0), block) * alpha)
+        Ok(Askotch { equations: *equations, blocks, bound, state: None, least: None, rng })
     }
 
     /// `(K_BB + αI)⁻¹ R` `[b, m]`
-    fn projected(&self, block: &[usize], r: &Array2<f64>) -> Result<Array2<f64>> {
-        let mut k = self.equations.operator.block(block, block)?;
-        k.diag_mut().mapv_inplace(|k| k + self.equations.alpha);
-        Cholesky::new(self.device, k.view())?.solve(r.view())
+    fn projected(&self, block: &Part<'_>, r: &Panel) -> Result<Panel> {
+        let mut k = self.equations.operator.block_panel(block, block, r.device())?;
+        k.shift_diagonal(self.equations.alpha);
+        Cholesky::of_panel(k)?.solve_panel(r)
     }
-}
-
-/// Adds `factor·d` `[b, m]` to the rows of a block.
-fn add(to: &mut Array2<f64>, block: &[usize], factor: f64, d: &Array2<f64>) {
-    block.iter().zip(d.rows()).for_each(|(&i, d)| to.row_mut(i).scaled_add(factor, &d));
 }
 
 impl Epochs for Askotch<'_> {
@@ -88,26 +70,37 @@ impl Epochs for Askotch<'_> {
         EpochSolver::Askotch
     }
 
-    fn epoch(&mut self, c: &mut Array2<f64>) -> Result<Vec<f64>> {
-        let (mut v, mut z) = self.state.take().unwrap_or_else(|| (c.clone(), c.clone()));
+    fn epoch(&mut self, c: &mut Panel) -> Result<Vec<f64>> {
+        let (mut v, mut z) = match self.state.take() {
+            Some(state) => state,
+            None => (c.try_clone()?, c.try_clone()?),
+        };
         let ν = self.blocks.len() as f64;
         let β = 1.0 - (self.bound / ν).sqrt();
         let γ = 1.0 / (self.bound * ν).sqrt();
         let a = 1.0 / (1.0 + γ * ν);
+        let all = |factor: f64| vec![factor; c.ncols()];
+        let [β_all, rest, a_all, not_a] = [β, 1.0 - β, a, 1.0 - a].map(all);
         let mut seen = Array1::<f64>::zeros(c.ncols());
         let order = self.rng.sample(c.nrows(), c.nrows());
-        for block in self.blocks.iter().map(|block| &order[block.clone()]) {
-            let r = self.residual(block, &z)?;
-            seen += &r.map_axis(Axis(0), |r| r.dot(&r));
-            let d = self.projected(block, &r)?;
-            v *= β;
-            v.scaled_add(1.0 - β, &z);
-            add(&mut v, block, γ, &d);
+        for (number, block) in self.blocks.iter().enumerate() {
+            // In the order of the points, which neighbouring rows of a tile have in common with its columns.
+            let mut rows = order[block.clone()].to_vec();
+            rows.sort_unstable();
+            let block = Part::Rows(&rows);
+            let r = self.equations.residual(&block, &z)?;
+            seen += &r.dots(&r)?;
+            let d = self.projected(&block, &r)?;
+            v.scale(&β_all)?;
+            v.axpy(&rest, &z)?;
+            v.add_to_rows(&block, γ, &d)?;
             // W takes the place of Z.
-            add(&mut z, block, 1.0, &d);
-            c.assign(&z);
-            z *= 1.0 - a;
-            z.scaled_add(a, &v);
+            z.add_to_rows(&block, 1.0, &d)?;
+            if number + 1 == self.blocks.len() {
+                *c = z.try_clone()?;
+            }
+            z.scale(&not_a)?;
+            z.axpy(&a_all, &v)?;
         }
         let total = seen.sum();
         if self.least.is_some_and(|least| total > DIVERGED * least) {
@@ -118,20 +111,22 @@ impl Epochs for Askotch<'_> {
         Ok(seen.to_vec())
     }
 
-    fn save(&self, bundle: &mut Bundle) {
+    fn save(&self, bundle: &mut Bundle) -> Result<()> {
         bundle.set("rng", &self.rng);
         bundle.set("acceleration", (self.bound, self.least, self.state.is_some()));
         if let Some((v, z)) = &self.state {
-            bundle.put("v", v.clone());
-            bundle.put("z", z.clone());
+            bundle.put("v", v.to_host()?);
+            bundle.put("z", z.to_host()?);
         }
+        Ok(())
     }
 
     fn load(&mut self, bundle: &Bundle, shape: (usize, usize)) -> Result<()> {
         let begun;
         self.rng = bundle.value("rng")?;
         (self.bound, self.least, begun) = bundle.value("acceleration")?;
-        self.state = if begun { Some((matrix(bundle, "v", shape)?, matrix(bundle, "z", shape)?)) } else { None };
+        let saved = |name: &str| panel(bundle, name, shape, self.equations.y.device());
+        self.state = if begun { Some((saved("v")?, saved("z")?)) } else { None };
         Ok(())
     }
 }

@@ -1,32 +1,35 @@
-use super::{EpochSolver, Epochs, Judged, squares};
+use super::{EpochSolver, Epochs, Judged, panel, squares};
 use crate::apply::landmark_design::Design;
-use crate::apply::reference::matrix;
 use crate::kernel::Kernel;
-use crate::linalg::{eigh, matmul};
+use crate::linalg::{Panel, Part, eigh};
 use crate::model::Bundle;
-use crate::operator::{cross_apply, gram};
+use crate::operator::{Side, gram};
 use crate::rng::Rng;
 use crate::{FitContext, Result};
-use ndarray::{Array1, Array2, ArrayView2, Axis, concatenate, s};
+use ndarray::{Array1, s};
+use std::ops::Range;
 
 /// `(ΦᵀWΦ + αI) V = ΦᵀWY`, ridge regression on landmarks.
-pub(in crate::apply) struct Landmarked<'a> {
-    pub design: &'a Design<'a>,
+pub(in crate::apply) struct Landmarked<'a, 'd> {
+    pub design: &'a Design<'d>,
     /// α
     pub alpha: f64,
     /// Y `[n, m]`
-    pub y: ArrayView2<'a, f64>,
+    pub y: &'a Panel,
     /// ΦᵀWY `[r, m]`
-    pub right: ArrayView2<'a, f64>,
+    pub right: &'a Panel,
 }
 
-impl Judged for Landmarked<'_> {
-    fn norms(&self) -> Vec<f64> {
+impl Judged for Landmarked<'_, '_> {
+    fn norms(&self) -> Result<Vec<f64>> {
         squares(self.right)
     }
 
-    fn remainder(&self, v: ArrayView2<f64>) -> Result<Array2<f64>> {
-        Ok(&self.right - &self.design.normal(v)? - &(&v * self.alpha))
+    fn remainder(&self, v: &Panel) -> Result<Panel> {
+        let mut r = self.right.try_clone()?;
+        r.subtract(&self.design.normal(v)?);
+        r.axpy(&vec![-self.alpha; v.ncols()], v)?;
+        Ok(r)
     }
 }
 
@@ -48,13 +51,10 @@ impl Judged for Landmarked<'_> {
 ///
 /// Targets that the centres cannot fit leave noise in the steps. The result is the mean of V over the windows since the last epoch whose number is a
 /// power of two, whose error falls with the number of steps; so does that of the residual that is seen, the mean over the same epochs.
-pub(in crate::apply) struct DelayedEigenPro<'a, 's> {
-    system: &'a Landmarked<'s>,
-    context: &'a FitContext<'a>,
-    /// S `[s, d]`
-    sample: Array2<f64>,
-    /// G `[s, q]`
-    damping: Array2<f64>,
+pub(in crate::apply) struct DelayedEigenPro<'a, 's, 'd> {
+    system: &'a Landmarked<'s, 'd>,
+    /// G `[s, q]`; S are the first s landmarks.
+    damping: Panel,
     /// η/b
     step: f64,
     /// b
@@ -66,12 +66,12 @@ pub(in crate::apply) struct DelayedEigenPro<'a, 's> {
 
 struct State {
     /// V `[r, m]`
-    v: Array2<f64>,
+    v: Panel,
     /// The sum of V over windows `[r, m]`, and their number.
-    sum: Array2<f64>,
+    sum: Panel,
     count: usize,
     /// The sum of the residuals that were seen `[r, m]`, and of how many epochs.
-    seen: Array2<f64>,
+    seen: Panel,
     seen_epochs: usize,
     epochs: usize,
     rng: Rng,
@@ -86,22 +86,22 @@ const DAMPED: usize = 200;
 /// Points of a batch, at least and at most.
 const BATCHES: (usize, usize) = (32, 4096);
 
-impl<'a, 's> DelayedEigenPro<'a, 's> {
+impl<'a, 's, 'd> DelayedEigenPro<'a, 's, 'd> {
     /// Decomposes K on the sample.
-    pub fn new(system: &'a Landmarked<'s>, context: &'a FitContext<'a>) -> Result<Self> {
+    pub fn new(system: &'a Landmarked<'s, 'd>, context: &FitContext<'_>) -> Result<Self> {
         let (design, n) = (system.design, system.y.nrows());
         let (kernel, z) = (design.map.kernel(), design.map.landmarks());
         let size = (z.nrows() / 4).clamp(z.nrows().min(200), SAMPLE);
-        let sample = z.slice(s![..size, ..]).to_owned();
+        let sample = z.slice(s![..size, ..]);
         // Centres are drawn uniformly; the weights of their rows are those of the points on average.
         let weight = design.weights.mean().unwrap_or(1.0);
-        let (σ, u) = eigh(context.device, (gram::<f64>(kernel, sample.view(), context.device)? * weight).view())?;
+        let (σ, u) = eigh(context.device, (gram::<f64>(kernel, sample, context.device)? * weight).view())?;
         let q = DAMPED.min(size / 5).max(1).min(size - 1);
         let ridge = system.alpha / n as f64;
         let level = (σ.get(q).copied().unwrap_or(0.0).max(0.0) / size as f64).max(ridge);
         let root = |σ: &f64| (weight * (1.0 - size as f64 * level / σ).max(0.0) / σ.max(f64::MIN_POSITIVE)).sqrt();
         let roots: Array1<f64> = σ[..q].iter().map(root).collect();
-        let damping = &u.slice(s![.., ..q]) * &roots;
+        let damping = Panel::from_host(context.device, &u.slice(s![.., ..q]) * &roots)?;
         let β = largest_curvature(kernel, design);
         let batch = ((β / level) as usize).clamp(BATCHES.0, BATCHES.1).min(n);
         // The eigenvalue of the sample is a little off that of all points.
@@ -109,103 +109,116 @@ impl<'a, 's> DelayedEigenPro<'a, 's> {
         // τ is at most a half.
         let most = (0.5 / (step * ridge)).min(n as f64) as usize;
         let window = (z.nrows() / batch * batch).clamp(batch, most.max(batch));
-        let zero = || Array2::zeros(system.right.dim());
+        let zero = || zeros_like(system.right);
         let rng = Rng::new(context.seed).fork(0x6465_6c61);
-        let state = State { v: zero(), sum: zero(), count: 0, seen: zero(), seen_epochs: 0, epochs: 0, rng };
-        Ok(DelayedEigenPro { system, context, sample, damping, step, batch, window, state })
-    }
-
-    /// `κ(A,B) C` `[a, m]` for points `[a, d]` and `[b, d]`.
-    fn apply(&self, a: ArrayView2<f64>, b: ArrayView2<f64>, c: ArrayView2<f64>) -> Result<Array2<f64>> {
-        let FitContext { precision, device, .. } = *self.context;
-        cross_apply(self.system.design.map.kernel(), a, b, c, precision, device)
+        let state = State { v: zero()?, sum: zero()?, count: 0, seen: zero()?, seen_epochs: 0, epochs: 0, rng };
+        Ok(DelayedEigenPro { system, damping, step, batch, window, state })
     }
 
     /// `G Gᵀ H` `[s, m]` for `H` `[s, m]`.
-    fn damped(&self, h: &Array2<f64>) -> Array2<f64> {
-        matmul(self.damping.view(), matmul(self.damping.t(), h.view()).view())
+    fn damped(&self, h: &Panel) -> Result<Panel> {
+        self.damping.times(&self.damping.t_times(h)?)
     }
 
     /// The batches of the points `rows`, and then the projection; returns `Φᵀ w R` `[r, m]` of these points.
-    fn window(&mut self, rows: &[usize]) -> Result<Array2<f64>> {
+    fn window(&mut self, rows: &[usize]) -> Result<Panel> {
         let Landmarked { design, alpha, y, .. } = *self.system;
-        let (z, n) = (design.map.landmarks(), design.map.normalisation());
-        let x = design.x.select(Axis(0), rows);
-        let w = design.weights.select(Axis(0), rows).insert_axis(Axis(1));
-        let a = matmul(n, self.state.v.view());
-        let left = y.select(Axis(0), rows) - self.apply(x.view(), z, a.view())?;
-        let mut c = Array2::<f64>::zeros(left.dim());
-        let mut at_sample = Array2::<f64>::zeros((self.sample.nrows(), left.ncols()));
+        let (pair, columns) = (&design.pair, y.ncols());
+        let all = |factor: f64| vec![factor; columns];
+        let of = |range: Range<usize>| (Side::X, Part::Rows(&rows[range]));
+        let (x, z, sample) = (of(0..rows.len()), (Side::Z, Part::All), (Side::Z, Part::Range(0..self.damping.nrows())));
+        let w = design.weights_panel()?.rows(&x.1)?;
+        let a = design.spread(&self.state.v)?;
+        let mut left = y.rows(&x.1)?;
+        left.subtract(&pair.product(x.clone(), z.clone(), &a)?);
+        let mut c = zeros_like(&left)?;
+        let mut at_sample = Panel::zeros(y.device(), [self.damping.nrows(), columns])?;
         for start in (0..rows.len()).step_by(self.batch) {
             let end = (start + self.batch).min(rows.len());
-            let (before, own) = (s![..start, ..], s![start..end, ..]);
-            let points = x.slice(own);
-            let centres = concatenate(Axis(0), &[self.sample.view(), x.slice(before)]).expect("as many columns");
-            let moved = concatenate(Axis(0), &[at_sample.view(), c.slice(before)]).expect("as many columns");
-            let r = &left.slice(own) - &self.apply(points, centres.view(), moved.view())?;
-            let change = r * w.slice(own) * self.step;
-            at_sample -= &self.damped(&self.apply(self.sample.view(), points, change.view())?);
-            c.slice_mut(own).assign(&change);
+            let (points, own) = (of(start..end), Part::Range(start..end));
+            let mut r = left.rows(&own)?;
+            r.subtract(&pair.product(points.clone(), sample.clone(), &at_sample)?);
+            if start > 0 {
+                let before = c.rows(&Part::Range(0..start))?;
+                r.subtract(&pair.product(points.clone(), of(0..start), &before)?);
+            }
+            r.scale_rows(&w.rows(&own)?);
+            r.scale(&all(self.step))?;
+            at_sample.subtract(&self.damped(&pair.product(sample.clone(), points, &r)?)?);
+            c.add_to_rows(&own, 1.0, &r)?;
         }
         let τ = self.step * alpha * rows.len() as f64 / y.nrows() as f64;
-        at_sample.scaled_add(τ, &self.damped(&self.apply(self.sample.view(), z, a.view())?));
-        let seen = matmul(n.t(), self.apply(z, x.view(), c.view())?.view());
-        let damped = matmul(n.t(), self.apply(z, self.sample.view(), at_sample.view())?.view());
-        self.state.v *= 1.0 - τ;
-        self.state.v += &seen;
-        self.state.v += &damped;
-        Ok(seen / self.step)
+        at_sample.axpy(&all(τ), &self.damped(&pair.product(sample.clone(), z.clone(), &a)?)?)?;
+        let mut seen = design.projected(&pair.product(z.clone(), x, &c)?)?;
+        let damped = design.projected(&pair.product(z, sample, &at_sample)?)?;
+        self.state.v.scale(&all(1.0 - τ))?;
+        self.state.v.axpy(&all(1.0), &seen)?;
+        self.state.v.axpy(&all(1.0), &damped)?;
+        seen.scale(&all(1.0 / self.step))?;
+        Ok(seen)
     }
+}
+
+/// Zeros in the shape of a panel, on its device.
+fn zeros_like(a: &Panel) -> Result<Panel> {
+    Panel::zeros(a.device(), [a.nrows(), a.ncols()])
 }
 
 /// The largest `w κ(x,x)`.
 fn largest_curvature(kernel: &Kernel, design: &Design) -> f64 {
-    let rows = design.x.rows().into_iter().zip(&design.weights);
-    rows.map(|(x, w)| w * kernel.value(&x.to_vec(), &x.to_vec())).fold(f64::MIN_POSITIVE, f64::max)
+    let curvatures = kernel.diagonal(design.x) * &design.weights;
+    curvatures.iter().copied().fold(f64::MIN_POSITIVE, f64::max)
 }
 
-impl Epochs for DelayedEigenPro<'_, '_> {
+impl Epochs for DelayedEigenPro<'_, '_, '_> {
     fn kind(&self) -> EpochSolver {
         EpochSolver::EigenPro
     }
 
     /// The residual that is seen is `ΦᵀWR − αV` with the R and the mean of the V that the epochs passed through.
-    fn epoch(&mut self, v: &mut Array2<f64>) -> Result<Vec<f64>> {
+    fn epoch(&mut self, v: &mut Panel) -> Result<Vec<f64>> {
         let n = self.system.y.nrows();
         let order = self.state.rng.sample(n, n);
+        let columns = v.ncols();
+        let all = |factor: f64| vec![factor; columns];
         let (first, half) = (self.state.epochs == 0, n.div_ceil(self.window) / 2);
         if first || self.state.epochs.is_power_of_two() {
-            (self.state.seen, self.state.seen_epochs) = (Array2::zeros(v.dim()), 0);
-            (self.state.sum, self.state.count) = (Array2::zeros(v.dim()), 0);
+            (self.state.seen, self.state.seen_epochs) = (zeros_like(v)?, 0);
+            (self.state.sum, self.state.count) = (zeros_like(v)?, 0);
         }
         for (i, rows) in order.chunks(self.window).enumerate() {
-            self.state.seen.scaled_add(-self.system.alpha * rows.len() as f64 / n as f64, &self.state.v);
+            let share = -self.system.alpha * rows.len() as f64 / n as f64;
+            self.state.seen.axpy(&all(share), &self.state.v)?;
             let gradient = self.window(rows)?;
-            self.state.seen += &gradient;
+            self.state.seen.axpy(&all(1.0), &gradient)?;
             // The first steps are far from the solution.
             if !first || i >= half {
-                self.state.sum += &self.state.v;
+                self.state.sum.axpy(&all(1.0), &self.state.v)?;
                 self.state.count += 1;
             }
         }
         self.state.epochs += 1;
         self.state.seen_epochs += 1;
-        v.assign(&(&self.state.sum / self.state.count as f64));
-        Ok(squares((&self.state.seen / self.state.seen_epochs as f64).view()))
+        *v = self.state.sum.try_clone()?;
+        v.scale(&all(1.0 / self.state.count as f64))?;
+        let scale = 1.0 / (self.state.seen_epochs as f64).powi(2);
+        Ok(squares(&self.state.seen)?.into_iter().map(|sum| sum * scale).collect())
     }
 
-    fn save(&self, bundle: &mut Bundle) {
+    fn save(&self, bundle: &mut Bundle) -> Result<()> {
         let State { v, sum, count, seen, seen_epochs, epochs, rng } = &self.state;
         bundle.set("rng", rng);
         bundle.set("averaged", (count, seen_epochs, epochs));
         for (name, matrix) in [("v", v), ("sum", sum), ("seen", seen)] {
-            bundle.put(name, matrix.clone());
+            bundle.put(name, matrix.to_host()?);
         }
+        Ok(())
     }
 
     fn load(&mut self, bundle: &Bundle, shape: (usize, usize)) -> Result<()> {
         let (count, seen_epochs, epochs) = bundle.value("averaged")?;
-        let [v, sum, seen] = ["v", "sum", "seen"].map(|name| matrix(bundle, name, shape));
+        let device = self.system.right.device();
+        let [v, sum, seen] = ["v", "sum", "seen"].map(|name| panel(bundle, name, shape, device));
         self.state = State { v: v?, sum: sum?, count, seen: seen?, seen_epochs, epochs, rng: bundle.value("rng")? };
         Ok(())
     }

@@ -1,9 +1,9 @@
 use super::{EpochSolver, Epochs, Equations, blocks};
-use crate::linalg::{eigh, matmul};
+use crate::linalg::{Panel, Part, eigh};
 use crate::model::Bundle;
 use crate::rng::Rng;
 use crate::{FitContext, Result};
-use ndarray::{Array1, Array2, Axis, s};
+use ndarray::{Array1, s};
 use std::ops::Range;
 
 /// EigenPro 2 (Ma and Belkin, 2019): stochastic gradient descent, preconditioned by the leading eigenvectors of a sample.
@@ -22,7 +22,7 @@ pub(in crate::apply) struct EigenPro<'a> {
     equations: Equations<'a>,
     batches: Vec<Range<usize>>,
     /// `V √D` `[s, q]`
-    damping: Array2<f64>,
+    damping: Panel,
     /// η/b
     step: f64,
     rng: Rng,
@@ -41,15 +41,15 @@ impl<'a> EigenPro<'a> {
     /// Decomposes K on the sample.
     pub fn new(equations: &Equations<'a>, context: &FitContext<'_>) -> Result<Self> {
         let n = equations.y.nrows();
-        let sample: Vec<usize> = (0..n.min(SAMPLE)).collect();
-        let size = sample.len();
-        let mut k = equations.operator.block(&sample, &sample)?;
+        let size = n.min(SAMPLE);
+        let (sample, device) = (Part::Range(0..size), equations.y.device());
+        let mut k = equations.operator.block_panel(&sample, &sample, device)?.into_host()?;
         k.diag_mut().mapv_inplace(|k| k + equations.alpha);
         let (σ, v) = eigh(context.device, k.view())?;
         let q = DAMPED.min(size / 5).max(1).min(size - 1);
         let next = σ[q].max(equations.alpha);
         let roots: Array1<f64> = σ[..q].iter().map(|σ| ((1.0 - next / σ) / σ).max(0.0).sqrt()).collect();
-        let damping = &v.slice(s![.., ..q]) * &roots;
+        let damping = Panel::from_host(device, &v.slice(s![.., ..q]) * &roots)?;
         // β: the largest of what P leaves of the diagonal, taken without P, which only makes the step smaller.
         let diagonal = equations.operator.diagonal()?;
         let β = diagonal.iter().copied().fold(0.0, f64::max) + equations.alpha;
@@ -62,12 +62,13 @@ impl<'a> EigenPro<'a> {
     }
 
     /// `K'_SB R` `[s, m]`
-    fn at_sample(&self, batch: &Range<usize>, r: &Array2<f64>) -> Result<Array2<f64>> {
+    fn at_sample(&self, batch: &Range<usize>, r: &Panel) -> Result<Panel> {
         let size = self.damping.nrows();
-        let mut at = self.equations.operator.product(0..size, batch.clone(), r.view())?;
-        for (i, row) in batch.clone().zip(r.rows()).filter(|(i, _)| *i < size) {
-            at.row_mut(i).scaled_add(self.equations.alpha, &row);
-        }
+        let (sample, own) = (Part::Range(0..size), Part::Range(batch.clone()));
+        let mut at = self.equations.operator.product_panel(&sample, &own, r)?;
+        let both = batch.start.min(size)..batch.end.min(size);
+        let rows = r.rows(&Part::Range(0..both.len()))?;
+        at.add_to_rows(&Part::Range(both), self.equations.alpha, &rows)?;
         Ok(at)
     }
 }
@@ -77,23 +78,25 @@ impl Epochs for EigenPro<'_> {
         EpochSolver::EigenPro
     }
 
-    fn epoch(&mut self, c: &mut Array2<f64>) -> Result<Vec<f64>> {
+    fn epoch(&mut self, c: &mut Panel) -> Result<Vec<f64>> {
         let mut batches = self.batches.clone();
         self.rng.shuffle(&mut batches);
         let mut seen = Array1::<f64>::zeros(c.ncols());
         for batch in batches {
-            let r = self.equations.residual(batch.clone(), c.view())?;
-            seen += &r.map_axis(Axis(0), |r| r.dot(&r));
+            let own = Part::Range(batch.clone());
+            let r = self.equations.residual(&own, c)?;
+            seen += &r.dots(&r)?;
             let at_sample = self.at_sample(&batch, &r)?;
-            let damped = matmul(self.damping.view(), matmul(self.damping.t(), at_sample.view()).view());
-            c.slice_mut(s![batch, ..]).scaled_add(self.step, &r);
-            c.slice_mut(s![..damped.nrows(), ..]).scaled_add(-self.step, &damped);
+            let damped = self.damping.times(&self.damping.t_times(&at_sample)?)?;
+            c.add_to_rows(&own, self.step, &r)?;
+            c.add_to_rows(&Part::Range(0..damped.nrows()), -self.step, &damped)?;
         }
         Ok(seen.to_vec())
     }
 
-    fn save(&self, bundle: &mut Bundle) {
+    fn save(&self, bundle: &mut Bundle) -> Result<()> {
         bundle.set("rng", &self.rng);
+        Ok(())
     }
 
     fn load(&mut self, bundle: &Bundle, _: (usize, usize)) -> Result<()> {

@@ -25,12 +25,12 @@ use super::HeldOutError;
 use super::conjugate_gradients::{Converged, excess, largest};
 use super::monitor::{Monitor, load_curves};
 use super::reference::matrix;
-use crate::linalg::Panel;
+use crate::compute::Device;
+use crate::linalg::{Panel, Part};
 use crate::model::Bundle;
 use crate::operator::Operator;
 use crate::training::{Identity, Run, Task};
 use crate::{FitContext, Result};
-use ndarray::{Array2, ArrayView2, s};
 use std::ops::Range;
 
 /// An iterative solver of `(K + αI) C = Y` that sees a part of K at a time. Example: [`Ridge`](super::Ridge).
@@ -67,38 +67,37 @@ pub(super) struct Equations<'a> {
     pub operator: &'a dyn Operator,
     /// α
     pub alpha: f64,
-    /// Y `[n, m]`
-    pub y: ArrayView2<'a, f64>,
+    /// Y `[n, m]`, on the device of the solver.
+    pub y: &'a Panel,
 }
 
 impl Equations<'_> {
     /// `Y − (K + αI) C` `[rows, m]` in some rows, for `C` `[n, m]`.
-    pub fn residual(&self, rows: Range<usize>, c: ArrayView2<f64>) -> Result<Array2<f64>> {
-        let product = match rows.len() == self.y.nrows() {
-            true => self.operator.apply(c)?,
-            false => self.operator.product(rows.clone(), 0..c.nrows(), c)?,
-        };
-        let own = s![rows, ..];
-        Ok(&self.y.slice(own) - &product - &(&c.slice(own) * self.alpha))
+    pub fn residual(&self, rows: &Part<'_>, c: &Panel) -> Result<Panel> {
+        let product = self.operator.product_panel(rows, &Part::All, c)?;
+        let mut r = self.y.rows(rows)?;
+        r.subtract(&product);
+        r.axpy(&vec![-self.alpha; c.ncols()], &c.rows(rows)?)?;
+        Ok(r)
     }
 }
 
 /// A linear system whose solutions can be judged.
 pub(super) trait Judged {
     /// `‖b_j‖²` of the right-hand sides `[m]`.
-    fn norms(&self) -> Vec<f64>;
+    fn norms(&self) -> Result<Vec<f64>>;
 
     /// `B − A C` for `C` `[n, m]`.
-    fn remainder(&self, c: ArrayView2<f64>) -> Result<Array2<f64>>;
+    fn remainder(&self, c: &Panel) -> Result<Panel>;
 }
 
 impl Judged for Equations<'_> {
-    fn norms(&self) -> Vec<f64> {
+    fn norms(&self) -> Result<Vec<f64>> {
         squares(self.y)
     }
 
-    fn remainder(&self, c: ArrayView2<f64>) -> Result<Array2<f64>> {
-        self.residual(0..c.nrows(), c)
+    fn remainder(&self, c: &Panel) -> Result<Panel> {
+        self.residual(&Part::All, c)
     }
 }
 
@@ -108,10 +107,10 @@ pub(super) trait Epochs {
     fn kind(&self) -> EpochSolver;
 
     /// Improves `c` `[n, m]`; returns the sum of the squared residuals of every column `[m]` over all rows, as they were seen on the way.
-    fn epoch(&mut self, c: &mut Array2<f64>) -> Result<Vec<f64>>;
+    fn epoch(&mut self, c: &mut Panel) -> Result<Vec<f64>>;
 
     /// Puts what changes from epoch to epoch, beside `c`, into a checkpoint.
-    fn save(&self, bundle: &mut Bundle);
+    fn save(&self, bundle: &mut Bundle) -> Result<()>;
 
     /// Takes it out again, for `c` of this shape.
     fn load(&mut self, bundle: &Bundle, shape: (usize, usize)) -> Result<()>;
@@ -122,12 +121,12 @@ pub(super) trait Epochs {
 pub(super) fn run(
     solver: &mut dyn Epochs,
     equations: &dyn Judged,
-    start: Array2<f64>,
+    start: Panel,
     (tolerance, limit): (f64, usize),
     monitor: Monitor,
     context: &FitContext,
 ) -> Result<Converged> {
-    let (norms, saving, c) = (equations.norms(), monitor.saving(), start.clone());
+    let (norms, saving, c) = (equations.norms()?, monitor.saving(), start.try_clone()?);
     let (curve, held_out) = (vec![], vec![]);
     let mut passes = Passes {
         solver,
@@ -145,12 +144,17 @@ pub(super) fn run(
     };
     let mut run = Run::new(&mut passes, saving, context)?;
     run.run(&mut passes)?;
-    passes.finish(context)
+    passes.finish()
 }
 
 /// `‖a_j‖²` of the columns of `a` `[n, m]`.
-fn squares(a: ArrayView2<f64>) -> Vec<f64> {
-    a.columns().into_iter().map(|c| c.dot(&c)).collect()
+fn squares(a: &Panel) -> Result<Vec<f64>> {
+    Ok(a.dots(a)?.to_vec())
+}
+
+/// A matrix of a checkpoint on `device`.
+fn panel(bundle: &Bundle, name: &str, shape: (usize, usize), device: Device) -> Result<Panel> {
+    Panel::from_host(device, matrix(bundle, name, shape)?)
 }
 
 /// Times the best residual at which an iteration has diverged.
@@ -166,11 +170,11 @@ struct Passes<'a> {
     limit: usize,
     monitor: Monitor<'a>,
     /// `[n, m]`
-    start: Array2<f64>,
+    start: Panel,
     /// The iterate `[n, m]`.
-    c: Array2<f64>,
+    c: Panel,
     /// The iterate with the least residual that was seen.
-    best: Option<(f64, Array2<f64>)>,
+    best: Option<(f64, Panel)>,
     /// Whether it has converged or diverged.
     ended: bool,
     curve: Vec<f64>,
@@ -184,16 +188,19 @@ impl Passes<'_> {
     }
 
     /// The true residual of `c` `[n, m]`.
-    fn measured(&self, c: &Array2<f64>) -> Result<f64> {
-        if c.iter().all(|c| *c == 0.0) {
+    fn measured(&self, c: &Panel) -> Result<f64> {
+        if c.all_within(0.0)? {
             return Ok(self.relative(&self.norms));
         }
-        Ok(self.relative(&squares(self.equations.remainder(c.view())?.view())))
+        Ok(self.relative(&squares(&self.equations.remainder(c)?)?))
     }
 
     /// The best iterate and its true residual.
-    fn finish(mut self, context: &FitContext) -> Result<Converged> {
-        let mut x = self.best.take().map_or_else(|| self.start.clone(), |(_, c)| c);
+    fn finish(mut self) -> Result<Converged> {
+        let mut x = match self.best.take() {
+            Some((_, c)) => c,
+            None => self.start.try_clone()?,
+        };
         let mut residual = self.measured(&x)?;
         // What was seen on the way may be less than what an iteration that was cut short has reached.
         let of_start = self.measured(&self.start)?;
@@ -201,7 +208,7 @@ impl Passes<'_> {
             (x, residual) = (self.start, of_start);
         }
         let (iterations, curve, held_out) = (self.curve.len(), self.curve, self.held_out);
-        Ok(Converged { x: Panel::from_host(context.device, x)?, iterations, residual, curve, held_out })
+        Ok(Converged { x, iterations, residual, curve, held_out })
     }
 }
 
@@ -229,11 +236,11 @@ impl Task for Passes<'_> {
         }
         self.curve.push(seen);
         if seen < least {
-            self.best = Some((seen, self.c.clone()));
+            self.best = Some((seen, self.c.try_clone()?));
         }
         // What was seen on the way is that of earlier iterates: the true residual decides.
         if seen <= self.tolerance && self.measured(&self.c)? <= self.tolerance {
-            self.best = Some((0.0, self.c.clone()));
+            self.best = Some((0.0, self.c.try_clone()?));
             self.ended = true;
         }
         Ok(())
@@ -246,7 +253,7 @@ impl Task for Passes<'_> {
 
     fn validate(&mut self) -> Result<()> {
         if let Some(watch) = self.monitor.watch {
-            let error = (watch.error)(self.c.view())?;
+            let error = (watch.error)(&self.c)?;
             self.held_out.push(HeldOutError { iteration: self.curve.len(), error });
         }
         Ok(())
@@ -277,26 +284,26 @@ impl Task for Passes<'_> {
         bundle.set("ended", self.ended);
         bundle.set("best", self.best.as_ref().map(|(residual, _)| residual));
         if let Some((_, best)) = &self.best {
-            bundle.put("best", best.clone());
+            bundle.put("best", best.to_host()?);
         }
         // An iterate that diverged may not be finite, and is not needed again.
         if !self.ended {
-            bundle.put("x", self.c.clone());
-            self.solver.save(bundle);
+            bundle.put("x", self.c.to_host()?);
+            self.solver.save(bundle)?;
         }
         Ok(())
     }
 
     fn load(&mut self, bundle: &Bundle) -> Result<()> {
-        let shape = self.start.dim();
+        let (shape, device) = ((self.start.nrows(), self.start.ncols()), self.start.device());
         self.ended = bundle.value("ended")?;
         self.best = match bundle.value("best")? {
-            Some(residual) => Some((residual, matrix(bundle, "best", shape)?)),
+            Some(residual) => Some((residual, panel(bundle, "best", shape, device)?)),
             None => None,
         };
         (self.curve, self.held_out) = load_curves(bundle)?;
         if !self.ended {
-            self.c = matrix(bundle, "x", shape)?;
+            self.c = panel(bundle, "x", shape, device)?;
             self.solver.load(bundle, shape)?;
         }
         Ok(())
@@ -313,11 +320,11 @@ fn blocks(n: usize, size: usize) -> Vec<Range<usize>> {
 mod tests {
     use super::*;
     use crate::apply::preconditioner::LowRankPreconditioner;
-    use crate::compute::Device;
     use crate::kernel::Kernel;
     use crate::linalg::Cholesky;
     use crate::operator::DenseOperator;
     use crate::rng::Rng;
+    use ndarray::Array2;
 
     fn normal(n: usize, d: usize, seed: u64) -> Array2<f64> {
         let mut rng = Rng::new(seed);
@@ -333,7 +340,7 @@ mod tests {
     ) -> Vec<(&'static str, Converged)> {
         let low_rank = LowRankPreconditioner::new(equations.operator, 60, context).unwrap();
         let solve = |solver: &mut dyn Epochs| {
-            let start = Array2::zeros(equations.y.dim());
+            let start = Panel::zeros(Device::Cpu, [equations.y.nrows(), equations.y.ncols()]).unwrap();
             (
                 solver.kind().name(),
                 run(solver, equations, start, (tolerance, limit), Monitor::default(), context).unwrap(),
@@ -358,7 +365,8 @@ mod tests {
             let a = dense.matrix().to_owned() + Array2::<f64>::eye(150) * alpha;
             let direct = Cholesky::new(Device::Cpu, a.view()).unwrap().solve(y.view()).unwrap();
             for operator in [&free as &dyn Operator, &dense] {
-                let equations = Equations { operator, alpha, y: y.view() };
+                let y = Panel::from(y.clone());
+                let equations = Equations { operator, alpha, y: &y };
                 for (name, found) in solve(&equations, 1e-4, 3000, &context) {
                     assert!(found.residual <= 1e-4, "{name} on {text}: {:e} in {}", found.residual, found.iterations);
                     let c = found.x.into_host().unwrap();
@@ -377,11 +385,12 @@ mod tests {
         let (x, y) = (normal(200, 2, 3), normal(200, 1, 4));
         let context = FitContext::default();
         let operator = context.kernel_operator(&Kernel::parse("rbf(1)").unwrap(), x.view()).unwrap();
-        let equations = Equations { operator: &operator, alpha: 1e-3, y: y.view() };
+        let right = Panel::from(y.clone());
+        let equations = Equations { operator: &operator, alpha: 1e-3, y: &right };
         for (name, found) in solve(&equations, 1e-12, 20, &context) {
             assert_eq!(found.iterations, 20, "{name}");
             let c = found.x.into_host().unwrap();
-            let r = equations.residual(0..200, c.view()).unwrap();
+            let r = equations.residual(&Part::All, &c.into()).unwrap().into_host().unwrap();
             let want = (r.mapv(|r| r * r).sum() / y.mapv(|y| y * y).sum()).sqrt();
             assert!((found.residual - want).abs() < 1e-12 && want <= 1.0 && want > 1e-12, "{name}: {want}");
         }
@@ -402,9 +411,10 @@ mod tests {
         let progress = Third(&flag);
         let context = FitContext { interrupt: Some(&flag), progress: &progress, ..FitContext::default() };
         let operator = context.kernel_operator(&Kernel::parse("matern12(1)").unwrap(), x.view()).unwrap();
-        let equations = Equations { operator: &operator, alpha: 1e-3, y: y.view() };
+        let y = Panel::from(y);
+        let equations = Equations { operator: &operator, alpha: 1e-3, y: &y };
         let mut solver = Askotch::new(&equations, &context).unwrap();
-        let start = Array2::zeros((100, 1));
+        let start = Panel::from(Array2::zeros((100, 1)));
         let found = run(&mut solver, &equations, start, (1e-12, 500), Monitor::default(), &context).unwrap();
         assert!(found.iterations == 3 && found.residual < 1.0, "{} {}", found.iterations, found.residual);
     }

@@ -1,7 +1,6 @@
-use super::{EpochSolver, Epochs, Equations};
+use super::{EpochSolver, Epochs, Equations, squares};
 use crate::apply::preconditioner::LowRankPreconditioner;
-use crate::compute::Device;
-use crate::linalg::Panel;
+use crate::linalg::{Panel, Part};
 use crate::model::Bundle;
 use crate::rng::Rng;
 use crate::{FitContext, Result};
@@ -17,13 +16,11 @@ pub(in crate::apply) struct Richardson<'a, 'p> {
     /// η, from the first epoch on.
     step: Option<f64>,
     seed: u64,
-    device: Device,
 }
 
 impl<'a, 'p> Richardson<'a, 'p> {
     pub fn new(equations: &Equations<'a>, preconditioner: &'p LowRankPreconditioner, context: &FitContext<'_>) -> Self {
-        let FitContext { seed, device, .. } = *context;
-        Richardson { equations: *equations, preconditioner, step: None, seed, device }
+        Richardson { equations: *equations, preconditioner, step: None, seed: context.seed }
     }
 
     /// η by the power iteration, which takes a few products.
@@ -32,22 +29,24 @@ impl<'a, 'p> Richardson<'a, 'p> {
         const POWERS: usize = 12;
         const MARGIN: f64 = 1.1;
         let mut rng = Rng::new(self.seed).fork(0x7269_6368);
-        let mut v = Array2::from_shape_simple_fn((self.equations.y.nrows(), 1), || rng.normal());
+        let start = Array2::from_shape_simple_fn((self.equations.y.nrows(), 1), || rng.normal());
+        let mut v = Panel::from_host(self.equations.y.device(), start)?;
         let mut largest = 1.0f64;
         for _ in 0..POWERS {
-            let size = v.mapv(|v| v * v).sum().sqrt();
-            v /= size;
-            let product = self.equations.operator.apply(v.view())? + &(&v * self.equations.alpha);
-            v = self.preconditioned(product)?;
-            largest = largest.max(v.mapv(|v| v * v).sum().sqrt());
+            v.scale(&[1.0 / v.norms()?[0]])?;
+            let mut product = self.equations.operator.apply_panel(&v)?;
+            product.axpy(&[self.equations.alpha], &v)?;
+            v = self.preconditioned(&product)?;
+            largest = largest.max(v.norms()?[0]);
         }
         Ok(1.0 / (MARGIN * largest))
     }
 
     /// `P⁻¹V` `[n, m]`
-    fn preconditioned(&self, v: Array2<f64>) -> Result<Array2<f64>> {
-        let v = Panel::from_host(self.device, v)?;
-        Ok(self.preconditioner.solve(self.equations.alpha, &v)?.into_host()? / self.equations.alpha)
+    fn preconditioned(&self, v: &Panel) -> Result<Panel> {
+        let mut solved = self.preconditioner.solve(self.equations.alpha, v)?;
+        solved.scale(&vec![1.0 / self.equations.alpha; v.ncols()])?;
+        Ok(solved)
     }
 }
 
@@ -56,19 +55,19 @@ impl Epochs for Richardson<'_, '_> {
         EpochSolver::Richardson
     }
 
-    fn epoch(&mut self, c: &mut Array2<f64>) -> Result<Vec<f64>> {
+    fn epoch(&mut self, c: &mut Panel) -> Result<Vec<f64>> {
         let step = match self.step {
             Some(step) => step,
             None => *self.step.insert(self.rate()?),
         };
-        let r = self.equations.residual(0..c.nrows(), c.view())?;
-        let seen = r.columns().into_iter().map(|r| r.dot(&r)).collect();
-        c.scaled_add(step, &self.preconditioned(r)?);
-        Ok(seen)
+        let r = self.equations.residual(&Part::All, c)?;
+        c.axpy(&vec![step; r.ncols()], &self.preconditioned(&r)?)?;
+        squares(&r)
     }
 
-    fn save(&self, bundle: &mut Bundle) {
+    fn save(&self, bundle: &mut Bundle) -> Result<()> {
         bundle.set("step", self.step);
+        Ok(())
     }
 
     fn load(&mut self, bundle: &Bundle, _: (usize, usize)) -> Result<()> {

@@ -5,10 +5,11 @@ use super::launch::{Card, Launch, NO_DIAGONAL, Tiling, columns_per_pass, padded}
 use super::program::{Kind, Program};
 use super::{ADVICE, Arithmetic, STAGING};
 use crate::Result;
-use crate::compute::cuda::{Arg, Buffer, Gpu, Source};
+use crate::compute::cuda::{Arg, Buffer, Gpu, Source, panel};
 use crate::compute::{Math, Tensor};
 use crate::data::Rows;
 use crate::kernel::Kernel;
+use crate::linalg::Panel;
 use ndarray::{Array2, s};
 use std::collections::HashMap;
 use std::ops::Range;
@@ -42,13 +43,19 @@ impl CudaKernel {
         others: Option<Rows<'_>>,
         precision: Precision,
     ) -> CudaKernel {
-        let arithmetic = match precision {
-            Precision::Tf32 => Arithmetic::Tf32,
-            Precision::F32 => Arithmetic::Split,
-            Precision::F64 => Arithmetic::F64,
-        };
-        let program = Program::new(kernel, reference, others, arithmetic, Card::of(gpu));
+        let program = Program::new(kernel, reference, others, arithmetic(precision), Card::of(gpu));
         CudaKernel { gpu, program, sources: Mutex::default() }
+    }
+
+    /// For two sets of points, each of which may be on either side; see [`Program::for_sets`].
+    pub fn for_sets(gpu: &'static Gpu, kernel: &Kernel, [x, z]: [Rows<'_>; 2], precision: Precision) -> CudaKernel {
+        let program = Program::for_sets(kernel, x, z, arithmetic(precision), Card::of(gpu));
+        CudaKernel { gpu, program, sources: Mutex::default() }
+    }
+
+    /// The GPU.
+    pub fn gpu(&self) -> &'static Gpu {
+        self.gpu
     }
 
     /// Queues a function of the source `kind`. The callers, all in this file, pass the arguments that the table in `mod.rs`
@@ -73,10 +80,10 @@ impl CudaKernel {
 
     /// Raw points, as they are copied from the host; see [`Program::pack`].
     pub fn pack(&self, x: Rows<'_>) -> Array2<f64> {
-        self.program.pack(x)
+        self.program.pack::<f64>(x)
     }
 
-    /// Bytes of one raw point, as it is copied from the host.
+    /// Bytes of one raw point in f64.
     pub fn raw_bytes(&self) -> usize {
         8 * self.program.source_width()
     }
@@ -90,7 +97,7 @@ impl CudaKernel {
         Ok(DevicePoints { x, xx, n })
     }
 
-    /// Memory for `n` raw points.
+    /// Memory for `n` raw points in f64.
     pub fn allocate_raw(&self, n: usize) -> Result<Buffer> {
         self.gpu.allocate(n * self.raw_bytes(), &|| format!("the upload of {n} points"), ADVICE)
     }
@@ -101,32 +108,78 @@ impl CudaKernel {
         let [x, xx] = [&points.x, &points.xx].map(Arg::from);
         let [n, pad] = [points.n, padded(points.n)].map(Arg::size);
         let launch = Launch::elementwise("prepare_points", 32 * padded(points.n));
-        self.launch(Kind::Prepare { nc: 8, double }, launch, &[Arg::U64(raw), Arg::U64(rows), x, xx, n, pad]);
+        let written = [Arg::I32(0), pad];
+        self.launch(
+            Kind::Prepare { nc: 8, double },
+            launch,
+            &[&[Arg::U64(raw), Arg::U64(rows), x, xx, n, pad][..], &written].concat(),
+        );
     }
 
-    /// Uploads the points `x` `[n, d]`, [`STAGING`] bytes at a time.
+    /// Uploads the points `x` `[n, d]`, at most [`STAGING`] bytes at a time, in f32 where that is enough.
     pub fn upload(&self, x: Rows<'_>) -> Result<DevicePoints> {
-        let n = x.n();
-        let strip = (STAGING / self.raw_bytes().max(1)).max(1);
-        let mut raw = self.allocate_raw(n)?;
-        for start in (0..n).step_by(strip) {
-            let part = self.program.pack(x.slice(start..n.min(start + strip)));
-            raw.write(start * self.raw_bytes(), contiguous(&part));
+        let points = self.allocate_points(x.n())?;
+        match self.program.single() {
+            true => self.upload_as::<f32>(x, &points)?,
+            false => self.upload_as::<f64>(x, &points)?,
         }
+        Ok(points)
+    }
+
+    fn upload_as<T: Real>(&self, x: Rows<'_>, points: &DevicePoints) -> Result<()> {
+        let (n, n_pad, row_bytes) = (points.n, padded(points.n), self.program.source_width() * size_of::<T>());
+        let strip = (STAGING / row_bytes.max(1)).clamp(1, n.max(1));
+        let mut raw = self.gpu.allocate(strip * row_bytes, &|| format!("the upload of {strip} points"), ADVICE)?;
+        let prepare = Kind::Prepare { nc: 8, double: size_of::<T>() == 8 };
+        for start in (0..n).step_by(strip) {
+            let end = n.min(start + strip);
+            // The next strip overwrites the buffer after this one was prepared: all of it is in the order of one stream.
+            raw.write(0, self.program.pack::<T>(x.slice(start..end)).as_slice().expect("the array is row-major"));
+            // The last strip is followed by the padding.
+            let count = if end == n { n_pad } else { end } - start;
+            let sizes = [n, n_pad, start, count].map(Arg::size);
+            let arguments = [&[Arg::from(&raw), Arg::U64(0), Arg::from(&points.x), Arg::from(&points.xx)][..], &sizes];
+            self.launch(prepare, Launch::elementwise("prepare_points", 32 * count), &arguments.concat());
+        }
+        Ok(())
+    }
+
+    /// Points of a set that is on the device: those at the numbers (i32, as many as `padded(n)`) in `rows`, or those from `first` on.
+    pub fn gather(&self, from: &DevicePoints, rows: Option<&Buffer>, first: usize, n: usize) -> Result<DevicePoints> {
         let points = self.allocate_points(n)?;
-        self.prepare_points(true, raw.pointer(), 0, &points);
+        let [x, xx, out, out_xx] = [&from.x, &from.xx, &points.x, &points.xx].map(Arg::from);
+        let [x_pad, first, count, n_pad] = [padded(from.n), first, n, padded(n)].map(Arg::size);
+        let rows = rows.map_or(Arg::U64(0), Arg::from);
+        let launch = Launch::elementwise("gather_points", 32 * padded(n));
+        let prepare = Kind::Prepare { nc: 8, double: true };
+        self.launch(prepare, launch, &[x, xx, x_pad, rows, first, out, out_xx, count, n_pad]);
         Ok(points)
     }
 
     /// Queues `Y ← κ(A, B) V` for `V` `[m, columns]` and `Y` `[n, columns]`, in f64 at the addresses `v` and `y`. With
     /// `diagonal`, point i of A is point j of B where `i = j + diagonal`.
-    pub fn product(&self, [a, b]: Sides<'_>, diagonal: Option<i32>, v: u64, columns: usize, y: u64) -> Result<()> {
+    pub fn product(&self, sides: Sides<'_>, diagonal: Option<i32>, v: u64, columns: usize, y: u64) -> Result<()> {
+        self.placed_product(sides, None, diagonal, v, columns, y)
+    }
+
+    /// The same where points have `places` in their sets, i32 `[padded(n)]` and `[padded(m)]` on the device (0: their own order):
+    /// with `diagonal`, two points are the same where their places are, but for that number.
+    pub fn placed_product(
+        &self,
+        [a, b]: Sides<'_>,
+        places: Option<[u64; 2]>,
+        diagonal: Option<i32>,
+        v: u64,
+        columns: usize,
+        y: u64,
+    ) -> Result<()> {
         let (n, m) = (a.n, b.n);
         let what = || format!("a product of {n}×{m} kernel values with {columns} columns");
         let nc = columns_per_pass(columns);
         let values = self.gpu.allocate(self.program.values_bytes(m, nc), &what, ADVICE)?;
         let partial = self.gpu.allocate(self.program.partial_bytes(n, m, nc), &what, ADVICE)?;
-        let tiling = self.program.tiling(Kind::Product { nc }, n, m);
+        let kind = if places.is_some() { Kind::GatheredProduct { nc } } else { Kind::Product { nc } };
+        let tiling = self.program.tiling(kind, n, m);
         let prepare = Kind::Prepare { nc, double: true };
         let (v, y, values, partial) = (Arg::U64(v), Arg::U64(y), Arg::from(&values), Arg::from(&partial));
         for c0 in (0..columns).step_by(nc) {
@@ -135,8 +188,8 @@ impl CudaKernel {
             let sizes = [m, m_pad, columns, c0, width].map(Arg::size);
             let launch = Launch::elementwise("prepare_values", m_pad * nc);
             self.launch(prepare, launch, &[&[v, values][..], &sizes].concat());
-            let arguments = [&tile_arguments([a, b], &tiling, diagonal)[..], &[values, partial]].concat();
-            self.launch(Kind::Product { nc }, tiling.launch, &arguments);
+            let arguments = [&tile_arguments([a, b], &tiling, diagonal, places)[..], &[values, partial]].concat();
+            self.launch(kind, tiling.launch, &arguments);
             let sizes = [tiling.splits(), n, n_pad, columns, c0, width].map(Arg::size);
             let launch = Launch::elementwise("reduce_partials", n * width);
             self.launch(prepare, launch, &[&[partial, y][..], &sizes].concat());
@@ -148,7 +201,28 @@ impl CudaKernel {
     fn gram(&self, kind: Kind, [a, b]: Sides<'_>, diagonal: Option<i32>, out: u64, ld: usize) {
         let tiling = self.program.tiling(kind, a.n, b.n);
         let out = [Arg::U64(out), Arg::size(a.n), Arg::size(b.n), Arg::long(ld)];
-        self.launch(kind, tiling.launch, &[&tile_arguments([a, b], &tiling, diagonal)[..], &out].concat());
+        self.launch(kind, tiling.launch, &[&tile_arguments([a, b], &tiling, diagonal, None)[..], &out].concat());
+    }
+
+    /// `κ(A, B)` `[n, m]` in f64 on the device, or its transpose; `places` and `diagonal` as in [`Self::placed_product`].
+    pub fn block(&self, [a, b]: Sides<'_>, places: [u64; 2], diagonal: Option<i32>, transposed: bool) -> Result<Panel> {
+        let (n, m, double) = (a.n, b.n, self.program.arithmetic == Arithmetic::F64);
+        let what = || format!("{n}×{m} kernel values");
+        let values = self.gpu.allocate(n * m * if double { 8 } else { 4 }, &what, ADVICE)?;
+        let tiling = self.program.tiling(Kind::GatheredGram, n, m);
+        let out = [Arg::from(&values), Arg::size(n), Arg::size(m), Arg::long(m)];
+        let arguments = tile_arguments([a, b], &tiling, diagonal, Some(places));
+        self.launch(Kind::GatheredGram, tiling.launch, &[&arguments[..], &out].concat());
+        if double && !transposed {
+            return Ok(Panel::from_buffer([n, m], values));
+        }
+        let mut wide = self.gpu.allocate(8 * n * m, &what, ADVICE)?;
+        if transposed {
+            panel::transpose([n, m], double, &values, &mut wide);
+            return Ok(Panel::from_buffer([m, n], wide));
+        }
+        panel::widen(n * m, &values, &mut wide);
+        Ok(Panel::from_buffer([n, m], wide))
     }
 
     /// The rows of `κ(A, B)`, a strip at a time; with `symmetric`, A is B.
@@ -210,11 +284,21 @@ impl CudaKernel {
 }
 
 /// The arguments that products and Gram matrices have in common.
-fn tile_arguments([a, b]: Sides<'_>, tiling: &Tiling, diagonal: Option<i32>) -> [Arg; 9] {
+fn tile_arguments([a, b]: Sides<'_>, tiling: &Tiling, diagonal: Option<i32>, places: Option<[u64; 2]>) -> Vec<Arg> {
     let [ax, axx, bx, bxx] = [&a.x, &a.xx, &b.x, &b.xx].map(Arg::from);
     let [a_pad, b_pad] = [a.n, b.n].map(|n| Arg::size(padded(n)));
     let [tiles, each] = [tiling.tiles, tiling.tiles_per_split].map(Arg::size);
-    [ax, axx, bx, bxx, a_pad, b_pad, tiles, each, Arg::I32(diagonal.unwrap_or(NO_DIAGONAL))]
+    let common = [ax, axx, bx, bxx, a_pad, b_pad, tiles, each, Arg::I32(diagonal.unwrap_or(NO_DIAGONAL))];
+    common.into_iter().chain(places.into_iter().flatten().map(Arg::U64)).collect()
+}
+
+/// The arithmetic of a precision on a GPU.
+fn arithmetic(precision: Precision) -> Arithmetic {
+    match precision {
+        Precision::Tf32 => Arithmetic::Tf32,
+        Precision::F32 => Arithmetic::Split,
+        Precision::F64 => Arithmetic::F64,
+    }
 }
 
 pub(super) fn contiguous(x: &Array2<f64>) -> &[f64] {
@@ -237,12 +321,11 @@ impl BatchGram {
     pub fn new(gpu: &'static Gpu, kernel: &Kernel, x: Rows<'_>, batch: usize, math: Math) -> Result<BatchGram> {
         let precision = if math == Math::F32 { Precision::F32 } else { Precision::Tf32 };
         let kernel = CudaKernel::new(gpu, kernel, x, None, precision);
-        let packed = kernel.program.pack(x);
         let (what, advice) = (|| "the points of the kernel".into(), "use fewer points or a smaller batch");
         let raw = if kernel.program.low() {
-            gpu.upload(contiguous(&packed), &what, advice)?
+            gpu.upload(contiguous(&kernel.pack(x)), &what, advice)?
         } else {
-            gpu.upload(&packed.iter().map(|v| *v as f32).collect::<Vec<f32>>(), &what, advice)?
+            gpu.upload(kernel.program.pack::<f32>(x).as_slice().expect("the array is row-major"), &what, advice)?
         };
         Ok(BatchGram { points: kernel.allocate_points(batch)?, kernel, raw, batch })
     }

@@ -9,7 +9,9 @@
 //! | `Kind::Product` | `tensor` or `simt` | `a, axx, b, byy, a_pad, b_pad, tiles, tiles_per_split, diagonal, v, partial` |
 //! | `Kind::Gram` | the same | `a, axx, b, byy, a_pad, b_pad, tiles, tiles_per_split, diagonal, out, n, m, ld` |
 //! | `Kind::MirroredGram` | the same | those of `Gram` with `b = a`, `diagonal = 0`, `m = n` |
-//! | `Kind::Prepare` | `prepare_points` | `x, rows, out, xx, n, n_pad` |
+//! | `Kind::GatheredProduct`, `Kind::GatheredGram` | the same | those of the others, with `a_places, b_places` after `diagonal` |
+//! | `Kind::Prepare` | `prepare_points` | `x, rows, out, xx, n, n_pad, first, count` |
+//! | | `gather_points` | `x, norms, x_pad, rows, first, out, xx, n, n_pad` |
 //! | | `prepare_values` | `v, out, m, m_pad, ld, c0, columns` |
 //! | | `reduce_partials` | `partial, y, splits, n, n_pad, ld, c0, columns` |
 //!
@@ -31,6 +33,8 @@
 //!   then follows them. Sources for other points have neither.
 //! - `diagonal`: where `i = j + diagonal`, both points are the same and the value is that `κ(x,x)`. It is 0 for the operator,
 //!   `NO_DIAGONAL` for two sets of points, and the index of the first column for a chunk of columns.
+//! - `a_places` and `b_places` (i32) say where the points of A and B are in their set (null: in its order); two places that are the same
+//!   but for `diagonal` are the same point. `sets.rs` makes products of parts of sets with them.
 //! - `v` is written by `prepare_values`; `partial` is `[splits, a_pad, nc]`.
 //! - `rows` (i32) selects rows of `x`; null takes all in order. `x`, `v` and `y` are f64 or f32.
 //!
@@ -48,12 +52,13 @@ mod launch;
 mod operator;
 mod program;
 mod renewal;
+mod sets;
 #[cfg(test)]
 mod tests;
 mod zonal;
 
 pub(crate) use device::BatchGram;
-pub(crate) use operator::{CudaOperator, cross_apply, gram_strips, image_diagonal};
+pub(crate) use operator::{CudaOperator, CudaPair, cross_apply, gram_strips, image_diagonal};
 pub use operator::{Timing, time_product};
 pub(crate) use program::compiles;
 pub use program::sources;

@@ -1,14 +1,15 @@
 //! Kernel matrices as operators on a GPU, and products with new points.
 
 use super::super::{Precision, Real};
-use super::ADVICE;
 use super::device::{CudaKernel, DevicePoints, contiguous};
 use super::images::{self, ImageKernel, ImageMatrix};
+use super::sets::Sets;
+use super::{ADVICE, STAGING};
 use crate::compute::Device;
 use crate::compute::cuda::{self, Gpu};
 use crate::data::Rows;
 use crate::kernel::Kernel;
-use crate::linalg::Panel;
+use crate::linalg::{Panel, Part};
 use crate::{Progress, Result};
 use ndarray::{Array2, ArrayView2};
 use std::ops::Range;
@@ -22,11 +23,11 @@ pub(crate) struct CudaOperator {
 
 enum Form {
     /// The matrix is never stored: products compute it anew.
-    Fused(CudaKernel, Placement),
+    Fused(Sets),
     Images(ImageKernel, ImageMatrix),
 }
 
-enum Placement {
+pub(super) enum Placement {
     Resident(DevicePoints),
     /// Raw points on the host, and the number of points of a chunk.
     Streamed {
@@ -42,7 +43,7 @@ impl Placement {
         let n = x.n();
         let available = (gpu.memory().0 as usize) / 10 * 9;
         let vectors = 16 * n * COLUMNS;
-        let resident = kernel.points_bytes(n) + n * kernel.raw_bytes() + kernel.product_bytes(n, n, COLUMNS) + vectors;
+        let resident = kernel.points_bytes(n) + STAGING + kernel.product_bytes(n, n, COLUMNS) + vectors;
         if resident <= available {
             return Ok(Placement::Resident(kernel.upload(x)?));
         }
@@ -69,8 +70,8 @@ impl CudaOperator {
             Form::Images(kernel, matrix)
         } else {
             let kernel = CudaKernel::new(gpu, kernel, x, None, precision);
-            let points = Placement::new(gpu, &kernel, x)?;
-            Form::Fused(kernel, points)
+            let placed = vec![Placement::new(gpu, &kernel, x)?];
+            Form::Fused(Sets { kernel, placed })
         };
         Ok(CudaOperator { gpu, n: x.n(), form })
     }
@@ -83,10 +84,10 @@ impl CudaOperator {
     /// Queues `Y ← K V`, both f64 `[n, columns]` at the addresses `v` and `y`.
     fn product(&self, v: u64, columns: usize, y: u64) -> Result<()> {
         match &self.form {
-            Form::Fused(kernel, Placement::Resident(points)) => kernel.product([points; 2], Some(0), v, columns, y),
-            Form::Fused(kernel, Placement::Streamed { raw, chunk }) => {
-                self.streamed(kernel, raw, *chunk, v, columns, y)
-            }
+            Form::Fused(Sets { kernel, placed }) => match &placed[0] {
+                Placement::Resident(points) => kernel.product([points; 2], Some(0), v, columns, y),
+                Placement::Streamed { raw, chunk } => self.streamed(kernel, raw, *chunk, v, columns, y),
+            },
             Form::Images(kernel, matrix) => matrix.product(kernel, v, columns, y),
         }
     }
@@ -152,9 +153,64 @@ impl CudaOperator {
         Ok(Panel::from_buffer(shape, to))
     }
 
+    /// `K[rows, columns] V` `[rows, b]` for a panel `V` `[columns, b]` on this GPU. Images have all of K in device memory, or compute
+    /// it anew: V is one of all columns there.
+    pub fn product_panel(&self, rows: &Part<'_>, columns: &Part<'_>, v: &Panel) -> Result<Panel> {
+        if rows.is_all(self.n) && columns.is_all(self.n) {
+            return self.apply_panel(v);
+        }
+        match &self.form {
+            Form::Fused(sets) => sets.product(&(0, rows.clone()), &(0, columns.clone()), v),
+            Form::Images(..) => {
+                let mut all = Panel::zeros(self.device(), [self.n, v.ncols()])?;
+                all.add_to_rows(columns, 1.0, v)?;
+                self.apply_panel(&all)?.rows(rows)
+            }
+        }
+    }
+
+    /// `K[rows, columns]` on this GPU; none for images.
+    pub fn block_panel(&self, rows: &Part<'_>, columns: &Part<'_>) -> Result<Option<Panel>> {
+        match &self.form {
+            Form::Fused(sets) => sets.block(&(0, rows.clone()), &(0, columns.clone())).map(Some),
+            Form::Images(..) => Ok(None),
+        }
+    }
+
     /// `K V` for `V` `[n, b]` on the host.
     pub fn apply(&self, v: ArrayView2<f64>) -> Result<Array2<f64>> {
         self.apply_panel(&Panel::from_host(self.device(), v.to_owned())?)?.into_host()
+    }
+}
+
+/// Two sets of points X and Z on a GPU, each prepared once.
+pub(crate) struct CudaPair(Sets);
+
+impl CudaPair {
+    /// Of `x` `[n, d]` and `z` `[m, d]`, for a kernel of points.
+    pub fn new(gpu: &'static Gpu, kernel: &Kernel, [x, z]: [Rows<'_>; 2], precision: Precision) -> Result<CudaPair> {
+        let kernel = CudaKernel::for_sets(gpu, kernel, [x, z], precision);
+        // The larger set may have to be streamed, and sees what the other one left of the memory.
+        let (larger, smaller) = if x.n() > z.n() { (x, z) } else { (z, x) };
+        let smaller = Placement::new(gpu, &kernel, smaller)?;
+        let larger = Placement::new(gpu, &kernel, larger)?;
+        let placed = if x.n() > z.n() { vec![larger, smaller] } else { vec![smaller, larger] };
+        Ok(CudaPair(Sets { kernel, placed }))
+    }
+
+    /// The device of the points.
+    pub fn device(&self) -> Device {
+        Device::Cuda(self.0.kernel.gpu().ordinal)
+    }
+
+    /// `κ(A, B) V` for parts A and B of the sets (0: X, 1: Z) and a panel on this GPU.
+    pub fn product(&self, a: &(usize, Part<'_>), b: &(usize, Part<'_>), v: &Panel) -> Result<Panel> {
+        self.0.product(a, b, v)
+    }
+
+    /// `κ(A, B)` on this GPU.
+    pub fn block(&self, a: &(usize, Part<'_>), b: &(usize, Part<'_>)) -> Result<Panel> {
+        self.0.block(a, b)
     }
 }
 
@@ -227,7 +283,7 @@ pub fn time_product(
     let (n, columns) = v.dim();
     let operator = CudaOperator::new(gpu, kernel, x.into(), precision)?;
     let of_product = match &operator.form {
-        Form::Fused(kernel, _) => kernel.points_bytes(n) + kernel.product_bytes(n, n, columns),
+        Form::Fused(Sets { kernel, .. }) => kernel.points_bytes(n) + kernel.product_bytes(n, n, columns),
         Form::Images(kernel, matrix) => matrix.bytes(kernel),
     };
     let bytes = of_product + 16 * n * columns;

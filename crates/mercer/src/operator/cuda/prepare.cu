@@ -40,13 +40,14 @@ INLINE TARGET low_part(const SOURCE *from, int at, TARGET value) {
 
 // Converts x [·, SOURCE_D] to out [n_pad, D] and xx [VIEWS + 1 + TWINS, n_pad]: the norms of the rounded points in each view,
 // κ(x,x) at these norms, and the name. Low parts [n_pad, D] follow the points. Row i of the target is row rows[i] of the
-// source, or row i if rows is null; rows from n on repeat the last one. One warp per row.
+// source, or row i if rows is null; rows from n on repeat the last one. `count` rows from `first` on are written, and the source
+// begins with row `first`. One warp per row.
 extern "C" __global__ void __launch_bounds__(256)
     prepare_points(const SOURCE *__restrict__ x, const int *__restrict__ rows, TARGET *__restrict__ out,
-                   TARGET *__restrict__ xx, int n, int n_pad) {
-    const int row = blockIdx.x * 8 + (threadIdx.x >> 5), lane = threadIdx.x & 31;
-    if (row >= n_pad) return;
-    const int which = min(row, n - 1);
+                   TARGET *__restrict__ xx, int n, int n_pad, int first_row, int count) {
+    const int local = blockIdx.x * 8 + (threadIdx.x >> 5), row = first_row + local, lane = threadIdx.x & 31;
+    if (local >= count) return;
+    const int which = min(row, n - 1) - first_row;
     const SOURCE *from = x + (long long)(rows ? rows[which] : which) * SOURCE_D;
     TARGET *to = out + (long long)row * D;
     double norms[VIEWS];
@@ -69,6 +70,21 @@ extern "C" __global__ void __launch_bounds__(256)
 #undef V
     if (lane == 0) xx[(long long)VIEWS * n_pad + row] = (TARGET)(DIAGONAL);
     if (TWINS && lane == 0) xx[(long long)(VIEWS + 1) * n_pad + row] = (TARGET)from[SOURCE_D - 1];
+}
+
+// Copies points of a set, x [x_pad, D] and x_norms [VIEWS + 1 + TWINS, x_pad], to out [n_pad, D] and xx: those with the numbers
+// `rows`, or those from `first_row` on if rows is null; from n on the last one is repeated. One warp per row.
+extern "C" __global__ void __launch_bounds__(256)
+    gather_points(const TARGET *__restrict__ x, const TARGET *__restrict__ x_norms, int x_pad, const int *__restrict__ rows,
+                  int first_row, TARGET *__restrict__ out, TARGET *__restrict__ xx, int n, int n_pad) {
+    const int row = blockIdx.x * 8 + (threadIdx.x >> 5), lane = threadIdx.x & 31;
+    if (row >= n_pad) return;
+    const long long from = rows ? rows[min(row, n - 1)] : first_row + min(row, n - 1);
+    for (int f = lane; f < D; f += 32) {
+        out[(long long)row * D + f] = x[from * D + f];
+        if (LOW) out[((long long)n_pad + row) * D + f] = x[((long long)x_pad + from) * D + f];
+    }
+    if (lane < VIEWS + 1 + TWINS) xx[(long long)lane * n_pad + row] = x_norms[(long long)lane * x_pad + from];
 }
 
 // Copies columns [c0, c0 + columns) of v [m, ld] to out [m_pad, NC], or, if TRANSPOSED, to out [HALVES·NC, m_pad] for tensor

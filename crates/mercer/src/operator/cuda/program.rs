@@ -1,5 +1,6 @@
 //! Generates the CUDA source of a kernel expression, and its launches.
 
+use super::super::Real;
 use super::super::points::{Plan, View as Lifted};
 use super::super::twins::{Names, keys};
 use super::launch::{Card, Shape, Tiling, padded, simt_shape, tensor_shape, tiling};
@@ -52,8 +53,12 @@ struct View {
 pub(super) enum Kind {
     /// `Y = κ(A, B) V`
     Product { nc: usize },
+    /// The same, where A or B may be points of a set in another order, see [`super::sets`].
+    GatheredProduct { nc: usize },
     /// `κ(A, B)`
     Gram,
+    /// The same, where A or B may be points of a set in another order.
+    GatheredGram,
     /// `κ(A, A)`; only the tiles on and above the diagonal are computed.
     MirroredGram,
     /// `prepare_points`, `prepare_values` and `reduce_partials`; their inputs and results are f64 if `double`, else f32.
@@ -66,6 +71,13 @@ impl Program {
         Program::new(kernel, Rows::from(&Array2::<f64>::zeros((1, d))), None, arithmetic, card)
     }
 
+    /// As [`Program::new`] for two sets of points, each of which may be on either side of a product: points that are equal to another
+    /// one of either set have names.
+    pub fn for_sets(kernel: &Kernel, x: Rows<'_>, z: Rows<'_>, arithmetic: Arithmetic, card: Card) -> Program {
+        let both = [keys(x), keys(z)].concat();
+        Program::with_names(kernel, z, Some(x), Names::repeated(&both), arithmetic, card)
+    }
+
     /// For `kernel` on points `reference` `[n, d]`, whose mean is subtracted from all points where the kernel allows it, and on
     /// the points `others` if A and B differ. Tensor cores require a kernel of one inner product and compute capability 8.0;
     /// otherwise [`Arithmetic::F32`] replaces `arithmetic`.
@@ -73,6 +85,21 @@ impl Program {
         kernel: &Kernel,
         reference: Rows<'_>,
         others: Option<Rows<'_>>,
+        arithmetic: Arithmetic,
+        card: Card,
+    ) -> Program {
+        let names = match others {
+            None => Names::repeated(&keys(reference)),
+            Some(others) => Names::shared(&keys(others), &keys(reference)),
+        };
+        Program::with_names(kernel, reference, others, names, arithmetic, card)
+    }
+
+    fn with_names(
+        kernel: &Kernel,
+        reference: Rows<'_>,
+        others: Option<Rows<'_>>,
+        names: Names,
         arithmetic: Arithmetic,
         card: Card,
     ) -> Program {
@@ -86,29 +113,34 @@ impl Program {
         let norms = largest(&plan, reference);
         let of_others = others.map(|others| largest(&plan, others));
         let renewal = Renewal::new(&plan, &widths, [&norms, of_others.as_ref().unwrap_or(&norms)], arithmetic);
-        let names = match others {
-            None => Names::repeated(&keys(reference)),
-            Some(others) => Names::shared(&keys(others), &keys(reference)),
-        };
         let names = if names.len() < MOST_NAMES { names } else { Names::default() };
         let kappa = kappa::function(&plan, views.len(), arithmetic.style());
         Program { arithmetic, card, kappa, operations, views, renewal, names, plan }
     }
 
-    /// The raw points for `prepare_points`, f64 `[n, source_width]`, from `x` `[n, d]`: shifted and transformed for the
-    /// kernel, contiguous and row-major; then their low parts and their names, where the program has some.
-    pub fn pack(&self, x: Rows<'_>) -> Array2<f64> {
-        let points = self.plan.points::<f64>(x);
+    /// The raw points for `prepare_points`, `[n, source_width]`, from `x` `[n, d]`: shifted and transformed for the
+    /// kernel, contiguous and row-major; then their low parts and their names, where the program has some. `T` is f64, or f32
+    /// where that is enough ([`Self::single`]).
+    pub fn pack<T: Real>(&self, x: Rows<'_>) -> Array2<T> {
+        let mut points = self.plan.points::<T>(x);
+        if points.views.len() == 1 && self.low_first() == 0 && !self.has_twins() {
+            return points.views.remove(0).x;
+        }
         let of_low =
-            |view: &Lifted<f64>| if view.low.is_empty() { Array2::zeros(view.x.dim()) } else { view.low.clone() };
-        let lows: Vec<Array2<f64>> =
+            |view: &Lifted<T>| if view.low.is_empty() { Array2::default(view.x.dim()) } else { view.low.clone() };
+        let lows: Vec<Array2<T>> =
             if self.low_first() > 0 { points.views.iter().map(of_low).collect() } else { vec![] };
-        let name = |key: &u128| self.names.find(*key).map_or(0.0, |name| 1.0 + name as f64);
+        let name = |key: &u128| T::of(self.names.find(*key).map_or(0.0, |name| 1.0 + name as f64));
         let names = Array2::from_shape_fn((points.n, usize::from(self.has_twins())), |(i, _)| name(&points.keys[i]));
         let views = points.views.iter().map(|v| v.x.view()).chain(lows.iter().map(|low| low.view()));
-        let parts: Vec<ArrayView2<f64>> = views.chain([names.view()]).collect();
+        let parts: Vec<ArrayView2<T>> = views.chain([names.view()]).collect();
         let all = concatenate(Axis(1), &parts).expect("every part has a row for each point");
         all.as_standard_layout().into_owned()
+    }
+
+    /// Whether raw points may be rounded to f32: the tiles are, and nothing of what rounding removes is kept.
+    pub fn single(&self) -> bool {
+        self.arithmetic != Arithmetic::F64 && !self.low()
     }
 
     /// Whether some points are equal.
@@ -154,7 +186,7 @@ impl Program {
 
     /// The launch of a product or a Gram matrix `[n, m]`.
     pub fn tiling(&self, kind: Kind, n: usize, m: usize) -> Tiling {
-        let nc = if let Kind::Product { nc } = kind { nc } else { 0 };
+        let nc = if let Kind::Product { nc } | Kind::GatheredProduct { nc } = kind { nc } else { 0 };
         // Short splits, so that blocks below the diagonal, which have no work, end early.
         let most = if kind == Kind::MirroredGram { 4 } else { usize::MAX };
         tiling(self.shape(nc), [n, m], nc * self.partial_scalar(), most, self.card)
@@ -195,9 +227,8 @@ impl Program {
     /// The text of a source.
     pub fn source(&self, kind: Kind) -> String {
         match kind {
-            Kind::Product { nc } => self.tile_source(nc, false, false),
-            Kind::Gram => self.tile_source(0, true, false),
-            Kind::MirroredGram => self.tile_source(0, true, true),
+            Kind::Product { nc } | Kind::GatheredProduct { nc } => self.tile_source(nc, kind),
+            Kind::Gram | Kind::GatheredGram | Kind::MirroredGram => self.tile_source(0, kind),
             Kind::Prepare { nc, double } => self.prepare_source(nc, double),
         }
     }
@@ -234,7 +265,10 @@ impl Program {
         format!("{text}{PRELUDE}{}{PREPARE}", kappa::function(&self.plan, self.views.len(), Style::Exact))
     }
 
-    fn tile_source(&self, nc: usize, gram: bool, mirror: bool) -> String {
+    /// `nc` is 0 for a Gram matrix.
+    fn tile_source(&self, nc: usize, kind: Kind) -> String {
+        let (gram, mirror) = (nc == 0, kind == Kind::MirroredGram);
+        let gathered = matches!(kind, Kind::GatheredProduct { .. } | Kind::GatheredGram);
         let shape = self.shape(nc);
         let mut text = String::new();
         if self.arithmetic.is_tensor() {
@@ -250,6 +284,7 @@ impl Program {
         define(&mut text, "NC", if gram { 8 } else { nc });
         define(&mut text, "GRAM", u32::from(gram));
         define(&mut text, "MIRROR", u32::from(mirror));
+        define(&mut text, "GATHERED", u32::from(gathered));
         define(&mut text, "VIEWS", self.views.len());
         define(&mut text, "TWINS", u32::from(self.has_twins()));
         define(&mut text, "STATISTICS", self.plan.statistics.len());
@@ -337,6 +372,8 @@ pub fn sources() -> Vec<(String, String)> {
             put(format!("gram-{d}-{arithmetic:?}"), &p, Kind::Gram);
             put(format!("mirrored-{d}-{arithmetic:?}"), &p, Kind::MirroredGram);
             put(format!("product-{d}-{arithmetic:?}-32"), &p, Kind::Product { nc: 32 });
+            put(format!("gathered-{d}-{arithmetic:?}"), &p, Kind::GatheredProduct { nc: 8 });
+            put(format!("gathered-gram-{d}-{arithmetic:?}"), &p, Kind::GatheredGram);
         }
         for nc in [8, 16, 24] {
             put(format!("product-64-{arithmetic:?}-{nc}"), &program("rbf", 64, arithmetic), Kind::Product { nc });
@@ -358,6 +395,7 @@ pub fn sources() -> Vec<(String, String)> {
             put(format!("near-gram-{d}-{arithmetic:?}"), &p, Kind::Gram);
             put(format!("near-mirrored-{d}-{arithmetic:?}"), &p, Kind::MirroredGram);
             put(format!("near-product-{d}-{arithmetic:?}"), &p, Kind::Product { nc: 16 });
+            put(format!("near-gathered-{d}-{arithmetic:?}"), &p, Kind::GatheredProduct { nc: 16 });
         }
         put(format!("near-prepare-{arithmetic:?}"), &far("rbf", 5, arithmetic), Kind::Prepare { nc: 8, double: true });
         let p = far("matern12 + 0.5*rbf(2)*poly(2)", 64, arithmetic);

@@ -7,10 +7,11 @@ use super::program::define;
 use super::{Arithmetic, kappa};
 use crate::data::Rows;
 use crate::kernel::Statistic;
+use rayon::prelude::*;
 
 const NEAR: &str = include_str!("near.cu");
-/// Points that are looked at together.
-const ROWS: usize = 4096;
+/// Points that a thread looks at together.
+const ROWS: usize = 512;
 
 #[derive(Clone, Debug)]
 pub(super) struct Renewal {
@@ -87,9 +88,9 @@ fn roundoff(arithmetic: Arithmetic) -> Roundoff {
 
 /// The largest `‖x‖²` of points `[n, d]` in each view.
 pub(super) fn largest(plan: &Plan, x: Rows<'_>) -> Vec<f64> {
-    let of_few = |rows| plan.points::<f64>(x.slice(rows)).views.iter().map(|view| view.largest).collect::<Vec<f64>>();
+    let of_few = |rows| plan.largest(x.slice(rows));
     let larger = |a: Vec<f64>, b: Vec<f64>| a.iter().zip(&b).map(|(a, b)| a.max(*b)).collect();
-    ranges(x.n(), ROWS).into_iter().map(of_few).reduce(larger).unwrap_or_else(|| vec![0.0; plan.views()])
+    ranges(x.n(), ROWS).into_par_iter().map(of_few).reduce(|| vec![0.0; plan.views()], larger)
 }
 
 /// The entries of each statistic that some base kernel computes anew, given those of each base kernel.

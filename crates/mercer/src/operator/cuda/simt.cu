@@ -13,6 +13,7 @@
 // #define GRAM, VIEWS
 // #define NEAR        whether entries for which IS_NEAR(s, i, j) holds are computed by `renewed` (near.cu)
 // #define TWINS       whether the points have names; where two agree, κ is that of a point with itself
+// #define GATHERED    whether places may be given: point i of A is point a_places[i] of its set, and likewise B; null is their order
 // #define MIRROR      with GRAM and A = B: tiles above the diagonal are computed once and written twice
 
 #define BM (16 * TM)
@@ -37,6 +38,12 @@ struct __align__(sizeof(real) * 2) Two {
 #else
 // v [b_pad, NC], partial [splits, a_pad, NC]
 #define RESULT const real *__restrict__ v, double *__restrict__ partial
+#endif
+
+#if GATHERED
+#define PLACES const int *__restrict__ a_places, const int *__restrict__ b_places,
+#else
+#define PLACES
 #endif
 
 // Rows (or columns) of a thread: four adjacent ones in each half of the tile.
@@ -88,7 +95,8 @@ INLINE void statistic(real (&s)[TM][TM], const real *a, const real *b, int from,
 
 extern "C" __global__ void __launch_bounds__(256)
     simt(const real *__restrict__ a, const real *__restrict__ axx, const real *__restrict__ b,
-         const real *__restrict__ byy, int a_pad, int b_pad, int tiles, int tiles_per_split, int diagonal, RESULT) {
+         const real *__restrict__ byy, int a_pad, int b_pad, int tiles, int tiles_per_split, int diagonal,
+         PLACES RESULT) {
     extern __shared__ __align__(16) real shared[];
     real *const panels = shared;
     const int tx = threadIdx.x & 15, ty = threadIdx.x >> 4;
@@ -140,10 +148,20 @@ extern "C" __global__ void __launch_bounds__(256)
                 s[0][i][j] = diag[row0 + place(ty, i)];
         }
 #endif
+#if GATHERED
+        // `diagonal` is far below zero where no two points are the same.
+        if (diagonal > -0x20000000) {
+            ENTRIES(i, j) {
+                const int r = row0 + place(ty, i), c = column0 + place(tx, j);
+                if ((a_places ? a_places[r] : r) == (b_places ? b_places[c] : c) + diagonal) s[0][i][j] = diag[r];
+            }
+        }
+#else
         if (column0 + diagonal < row0 + BM && row0 < column0 + diagonal + BM) {
             ENTRIES(i, j)
                 if (row0 + place(ty, i) == column0 + diagonal + place(tx, j)) s[0][i][j] = diag[row0 + place(ty, i)];
         }
+#endif
 
 #if GRAM
         ENTRIES(i, j) {

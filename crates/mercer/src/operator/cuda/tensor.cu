@@ -14,6 +14,7 @@
 // #define WARPS, MIN_BLOCKS, STAGES, SPLIT, GRAM, UNROLL
 // #define NEAR       whether pairs for which is_near holds are computed by `renewed` (near.cu)
 // #define TWINS      whether the points have names; where two agree, κ is that of a point with itself
+// #define GATHERED   whether places may be given: point i of A is point a_places[i] of its set, and likewise B; null is their order
 // #define MIRROR     with GRAM and A = B: tiles above the diagonal are computed once and written twice
 
 #define BN 64
@@ -84,6 +85,12 @@ INLINE word low_half_here(word x) {
 #define ABSORB(acc, k, v, column) absorb(acc, k, v, lane)
 #endif
 
+#if GATHERED
+#define PLACES const int *__restrict__ a_places, const int *__restrict__ b_places,
+#else
+#define PLACES
+#endif
+
 struct Row {
     int first; // of this lane: rows first, first+8, first+16, first+24
     float xx[2][2];
@@ -96,6 +103,10 @@ struct Row {
 struct Sides {
     const float *a, *axx, *b, *byy;
     long long a_pad, b_pad;
+#if GATHERED
+    const int *a_places, *b_places;
+    int low, high; // the least and the largest place of the warp's rows
+#endif
 };
 
 // S of 32 rows and 16 columns, over the DK coordinates in `x` (shared memory, [16, LDX]) and `fa`.
@@ -170,11 +181,23 @@ INLINE void evaluate(float (&s)[2][2][4], const Row &row, const float *yy, const
     if (meets) {
         UNROLLED(q, 16) {
             const int i = q >> 3, j = q >> 2 & 1, e = q & 3, r = row.first + 16 * i + 8 * (e >> 1);
+#if GATHERED
+            const int c = 8 * j + (e & 1), mine = of.a_places ? of.a_places[r] : r;
+            if (mine == (of.b_places ? of.b_places[place + c] + column - place : column + c)) s[i][j][e] = diag[r];
+#else
             if (r == column + 8 * j + (e & 1)) s[i][j][e] = diag[r];
+#endif
         }
     }
 }
 
+#if GATHERED
+// Columns that are a list may meet any row. `diagonal` is far below zero where no two points are the same.
+#define MEETS(row0, column) (sides.b_places ? diagonal > FAR : (column) <= sides.high && sides.low < (column) + 16)
+#define FAR (-0x20000000)
+#else
+#define MEETS(row0, column) meets_diagonal(row0, column)
+#endif
 INLINE bool meets_diagonal(int row0, int column) { return column < row0 + 32 && row0 < column + 16; }
 
 #if GRAM
@@ -254,7 +277,8 @@ INLINE void copy_norms(float *to, const float *yy, int tile) {
 
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     tensor(const float *__restrict__ a, const float *__restrict__ axx, const float *__restrict__ b,
-           const float *__restrict__ byy, int a_pad, int b_pad, int tiles, int tiles_per_split, int diagonal, RESULT) {
+           const float *__restrict__ byy, int a_pad, int b_pad, int tiles, int tiles_per_split, int diagonal,
+           PLACES RESULT) {
     extern __shared__ __align__(16) float shared[];
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
     const int row0 = blockIdx.x * ROWS + warp * 32;
@@ -267,7 +291,19 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
 #if TWINS
     UNROLLED(q, 4) row.name[q >> 1][q & 1] = axx[2 * (long long)a_pad + row.first + 8 * q];
 #endif
+#if GATHERED
+    int low = row0, high = row0 + 31;
+    if (a_places) {
+        low = high = a_places[row0 + lane];
+        for (int step = 16; step > 0; step >>= 1) {
+            low = min(low, __shfl_xor_sync(0xffffffffu, low, step));
+            high = max(high, __shfl_xor_sync(0xffffffffu, high, step));
+        }
+    }
+    const Sides sides = {a, axx, b, byy, a_pad, b_pad, a_places, b_places, low, high};
+#else
     const Sides sides = {a, axx, b, byy, a_pad, b_pad};
+#endif
 
     float total[2][NT][4] = {}; // unused by GRAM
     // The columns of this lane's pair in the first eight; a diagonal element has row == column.
@@ -313,7 +349,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
             const int column = tile * BN + j + diagonal;
             float s[2][2][4] = {};
             dots(s, fa, x + j * LDX, lane);
-            evaluate(s, row, yy + j + pair, sides, meets_diagonal(row0, column), column + pair, tile * BN + j + pair);
+            evaluate(s, row, yy + j + pair, sides, MEETS(row0, column), column + pair, tile * BN + j + pair);
             ABSORB(acc, s, yy + BN + j, tile * BN + j + pair);
         }
         add(total, acc);
@@ -359,7 +395,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
         float acc[2][NT][4] = {};
         UNROLLED(j, BN / 16) {
             const int column = tile * BN + 16 * j + diagonal;
-            evaluate(s[j], row, yy + 16 * j + pair, sides, meets_diagonal(row0, column), column + pair,
+            evaluate(s[j], row, yy + 16 * j + pair, sides, MEETS(row0, column), column + pair,
                      tile * BN + 16 * j + pair);
             ABSORB(acc, s[j], yy + BN + 16 * j, tile * BN + 16 * j + pair);
         }

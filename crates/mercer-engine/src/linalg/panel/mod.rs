@@ -1,3 +1,5 @@
+mod rows;
+
 use super::{eigh, matmul, matmul_into};
 use crate::Result;
 use crate::compute::Storage::{self, Cuda, Host};
@@ -51,6 +53,18 @@ impl Panel {
         }
     }
 
+    /// Zeros `[n, b]` on `device`.
+    pub fn zeros(device: Device, [n, b]: [usize; 2]) -> Result<Panel> {
+        match device {
+            Device::Cpu => Ok(Panel::from(Array2::zeros((n, b)))),
+            Device::Cuda(ordinal) => {
+                let mut buffer = cuda::allocate(gpu(ordinal)?, [n, b])?;
+                buffer.zero(0, 8 * n * b);
+                Ok(Panel::from_buffer([n, b], buffer))
+            }
+        }
+    }
+
     /// A panel `[n, b]` in a row-major device buffer.
     pub fn from_buffer([n, b]: [usize; 2], buffer: Buffer) -> Panel {
         assert!(buffer.bytes() >= 8 * n * b, "{} bytes are too few for a panel [{n}, {b}]", buffer.bytes());
@@ -60,6 +74,14 @@ impl Panel {
     /// The row-major device buffer; `None` on the CPU.
     pub fn buffer(&self) -> Option<&Buffer> {
         self.storage.buffer()
+    }
+
+    /// Its device buffer; `None` on the CPU.
+    pub fn into_buffer(self) -> Option<Buffer> {
+        match self.storage {
+            Host(_) => None,
+            Cuda(buffer) => Some(buffer),
+        }
     }
 
     /// The device that holds the panel.
@@ -126,6 +148,30 @@ impl Panel {
                 Ok(Panel::from_buffer([n, width], out))
             }
             _ => self.different_devices(other),
+        }
+    }
+
+    /// The vectors of all panels side by side, `[n, Σb]`; at least one panel.
+    pub fn concatenated(parts: &[Panel]) -> Result<Panel> {
+        let (first, width) = (&parts[0], parts.iter().map(|part| part.b).sum());
+        parts.iter().for_each(|part| first.check_height(part));
+        match &first.storage {
+            Host(_) => {
+                let arrays: Vec<Array2<f64>> = parts.iter().map(Panel::to_host).collect::<Result<_>>()?;
+                let views: Vec<ArrayView2<f64>> = arrays.iter().map(|array| array.view()).collect();
+                let all = concatenate(Axis(1), &views).expect("equal heights");
+                Ok(Panel::from(all.as_standard_layout().into_owned()))
+            }
+            Cuda(a) => {
+                let (n, mut place) = (first.n, 0);
+                let mut out = cuda::allocate(a.gpu(), [n, width])?;
+                for part in parts {
+                    let Cuda(from) = &part.storage else { first.different_devices(part) };
+                    cuda::copy_columns(n, (from, part.b), 0..part.b, (&mut out, width), place);
+                    place += part.b;
+                }
+                Ok(Panel::from_buffer([n, width], out))
+            }
         }
     }
 
@@ -368,6 +414,8 @@ mod tests {
         let want = (&v + &(&w * &aview1(&steps))) * aview1(&steps) - &w - 0.5 * v.dot(&random(5, 5, 4));
         close(&moved.into_host().unwrap(), &want);
 
+        let all = Panel::concatenated(&[pv.try_clone().unwrap(), pw.columns(0..2).unwrap()]).unwrap();
+        assert_eq!((all.ncols(), all.to_host().unwrap().column(6)), (7, w.column(1)));
         let dots = (&v * &w).sum_axis(Axis(0));
         assert!((pv.dots(&pw).unwrap() - dots).iter().all(|d| d.abs() < 1e-12));
         let norms = pw.residual_norms(&pv, &[0.5, 2.0]).unwrap();

@@ -1,0 +1,148 @@
+//! Sets of points that stay where the GPU wants them: prepared once, then any part of them is multiplied with any other.
+
+use super::ADVICE;
+use super::device::{CudaKernel, DevicePoints};
+use super::launch::padded;
+use super::operator::Placement;
+use crate::Result;
+use crate::compute::cuda::Buffer;
+use crate::linalg::{Panel, Part};
+use std::ops::Range;
+
+/// One or two sets of points under one kernel: every point that is equal to another of either set has a name.
+pub(super) struct Sets {
+    pub kernel: CudaKernel,
+    pub placed: Vec<Placement>,
+}
+
+/// A part of one of the sets, by its number.
+pub(super) type Of<'a> = (usize, Part<'a>);
+
+/// Points of a part in the layout of the tiles.
+enum Loaded<'a> {
+    Whole(&'a DevicePoints),
+    Some(DevicePoints),
+}
+
+impl Loaded<'_> {
+    fn points(&self) -> &DevicePoints {
+        match self {
+            Loaded::Whole(points) => points,
+            Loaded::Some(points) => points,
+        }
+    }
+}
+
+/// A side of a product: points, where they are in their set, and the first of them if they are a range.
+struct Side<'a> {
+    loaded: Loaded<'a>,
+    places: Option<Buffer>,
+    first: usize,
+}
+
+impl Side<'_> {
+    fn places(&self) -> u64 {
+        self.places.as_ref().map_or(0, Buffer::pointer)
+    }
+}
+
+impl Sets {
+    /// Number of points of a set.
+    fn n(&self, set: usize) -> usize {
+        match &self.placed[set] {
+            Placement::Resident(points) => points.n,
+            Placement::Streamed { raw, .. } => raw.nrows(),
+        }
+    }
+
+    /// The places of a part that are on the device at a time.
+    fn pieces(&self, (set, part): &Of<'_>) -> Vec<Range<usize>> {
+        let count = part.len(self.n(*set));
+        let each = match &self.placed[*set] {
+            Placement::Resident(_) => count.max(1),
+            Placement::Streamed { chunk, .. } => *chunk,
+        };
+        (0..count).step_by(each).map(|start| start..count.min(start + each)).collect()
+    }
+
+    /// Brings a part into the layout of the tiles.
+    fn side(&self, (set, part): (usize, &Part<'_>)) -> Result<Side<'_>> {
+        let n = self.n(set);
+        let (count, range) = (part.len(n), part.range(n));
+        let places = range.is_none().then(|| self.places(&part.list(n))).transpose()?;
+        let first = range.map_or(0, |range| range.start);
+        let loaded = match &self.placed[set] {
+            Placement::Resident(points) if part.is_all(n) => Loaded::Whole(points),
+            Placement::Resident(points) => Loaded::Some(self.kernel.gather(points, places.as_ref(), first, count)?),
+            Placement::Streamed { raw, .. } => {
+                let mut upload = self.kernel.allocate_raw(count)?;
+                let rows = part.list(n);
+                let some: Vec<f64> = rows.iter().flat_map(|&i| raw.row(i).to_vec()).collect();
+                upload.write(0, &some);
+                let points = self.kernel.allocate_points(count)?;
+                self.kernel.prepare_points(true, upload.pointer(), 0, &points);
+                Loaded::Some(points)
+            }
+        };
+        Ok(Side { loaded, places, first })
+    }
+
+    /// A list of numbers on the device, the last one repeated for the padding.
+    fn places(&self, rows: &[usize]) -> Result<Buffer> {
+        let number = |&row: &usize| i32::try_from(row).expect("a point's number is below 2^31");
+        let mut numbers: Vec<i32> = rows.iter().map(number).collect();
+        numbers.resize(padded(rows.len()), numbers.last().copied().unwrap_or(0));
+        self.kernel.gpu().upload(&numbers, &|| "a list of points".into(), ADVICE)
+    }
+
+    /// Where two points of the same set are the same, see [`CudaKernel::placed_product`]; none for two sets.
+    fn diagonal(same: bool, a: &Side<'_>, b: &Side<'_>) -> Option<i32> {
+        same.then(|| b.first as i32 - a.first as i32)
+    }
+
+    /// `κ(A, B) V` `[a, columns]` for `V` `[b, columns]` on this GPU.
+    pub fn product(&self, a: &Of<'_>, b: &Of<'_>, v: &Panel) -> Result<Panel> {
+        let (gpu, columns, same) = (self.kernel.gpu(), v.ncols(), a.0 == b.0);
+        let (n, m) = (a.1.len(self.n(a.0)), b.1.len(self.n(b.0)));
+        assert_eq!(v.nrows(), m, "a product with vectors of another length");
+        let what = || format!("sums of {n} points with {columns} columns");
+        let mut y = gpu.allocate(8 * n * columns, &what, ADVICE)?;
+        if m == 0 {
+            y.zero(0, 8 * n * columns);
+        }
+        let from = v.buffer().expect("the panel is on this GPU").pointer();
+        let (of_rows, of_columns) = (self.pieces(a), self.pieces(b));
+        for rows in &of_rows {
+            let left = self.side((a.0, &a.1.within(self.n(a.0), rows.clone())))?;
+            let to = y.pointer() + (8 * rows.start * columns) as u64;
+            for (j, cols) in of_columns.iter().enumerate() {
+                let right = self.side((b.0, &b.1.within(self.n(b.0), cols.clone())))?;
+                let listed = left.places.is_some() || right.places.is_some();
+                let places = (listed && same).then(|| [left.places(), right.places()]);
+                let diagonal = Sets::diagonal(same, &left, &right);
+                let term = if j == 0 { None } else { Some(gpu.allocate(8 * rows.len() * columns, &what, ADVICE)?) };
+                let out = term.as_ref().map_or(to, Buffer::pointer);
+                let (sides, values) =
+                    ([left.loaded.points(), right.loaded.points()], from + (8 * cols.start * columns) as u64);
+                self.kernel.placed_product(sides, places, diagonal, values, columns, out)?;
+                if term.is_some() {
+                    // SAFETY: `term` has room for these rows, and `to` is where these rows of Y begin.
+                    unsafe { gpu.add_f64(rows.len() * columns, 1.0, out, to) };
+                }
+            }
+        }
+        Ok(Panel::from_buffer([n, columns], y))
+    }
+
+    /// `κ(A, B)` `[a, b]` on this GPU, in f64. Both parts must fit into its memory.
+    pub fn block(&self, a: &Of<'_>, b: &Of<'_>) -> Result<Panel> {
+        let (n, m) = (a.1.len(self.n(a.0)), b.1.len(self.n(b.0)));
+        // Long sides are columns of the launch.
+        let swapped = n > m;
+        let (rows, columns) = if swapped { (b, a) } else { (a, b) };
+        let (left, right) = (self.side((rows.0, &rows.1))?, self.side((columns.0, &columns.1))?);
+        let diagonal = Sets::diagonal(a.0 == b.0, &left, &right);
+        let sides = [left.loaded.points(), right.loaded.points()];
+        self.kernel.block(sides, [left.places(), right.places()], diagonal, swapped)
+    }
+}
