@@ -76,10 +76,12 @@ def cpu_rows():
         errors = result.get("eigenvalue_error")
         notes = tuple(f"; eigenvalue error {power(errors[side])}" for side in ("peer", "mercer")) if errors else ("", "")
         if "accuracy" in result["mercer"]:
-            notes = tuple(f"; {scored(result[side])}" for side in ("peer", "mercer"))
+            notes = tuple(f"; {scored(result[side])}" if side in result else "" for side in ("peer", "mercer"))
         yield row(what, peer or "–", result.get("peer"), result["mercer"], notes)
         if "keops" in result:
             yield row(what, f"KeOps {result['keops']['keops']}", result["keops"], result["mercer"])
+        if "compiled" in result:
+            yield row(what, f"torch.compile {result['compiled']['torch'].split('+')[0]}, K stored", result["compiled"], result["mercer"])
         if "numpy" in result:
             yield row(what, "numpy, product and argpartition", result["numpy"], result["mercer"])
     for job, (what, *_) in NEURAL.items():
