@@ -1,13 +1,13 @@
 """Recursive feature machines beside the plain kernel and peers, on tables with their splits.
 
-    python3 bench/rfm.py MERCER DATA_FOLDER [--sets a,b] [--splits N] [--rows N] [--trials N] [--peers] [--out bench/results/rfm.json]
+    python3 bench/rfm.py MERCER DATA_FOLDER [--sets a,b] [--splits N] [--rows N] [--trials N] [--sides a,b] [--out bench/results/rfm.json]
 
 The sets are those of DATA_FOLDER/uci (rows of each split in a file), of DATA_FOLDER/tabular/uci_gp (a mask of test rows for each split), and
 flights, with a tenth of its rows drawn at random to test on. All sides see the same training rows, at most --rows of them, and the same test rows, at
 most 5000, drawn by the number of the split.
 
-For each split: `mercer regress` with one kernel, plain and by --method rfm, both with lengthscale=auto and α by leave-one-out. With --peers,
-also scikit-learn's histogram gradient boosting and xRFM, each the best of the same number of random settings on a fifth of the training rows,
+For each split: `mercer regress` with one kernel, plain and by --method rfm, both with lengthscale=auto and α by leave-one-out; and
+scikit-learn's histogram gradient boosting and xRFM, each the best of the same number of random settings on a fifth of the training rows,
 then fitted to all of them (xRFM keeps the fifth, which it needs to stop). Mercer has no budget of its own: it compares eleven metrics, each with three
 lengthscales and every α. RMSE on the test rows, and the same in units of the target's standard deviation over the training rows. A run goes on where
 the file of results ends.
@@ -174,7 +174,7 @@ def main():
     parser.add_argument("--kernel", default="matern52(lengthscale=auto)")
     parser.add_argument("--rows", type=int, default=10_000, help="training rows at most")
     parser.add_argument("--trials", type=int, default=20, help="settings that every peer may try")
-    parser.add_argument("--peers", action="store_true")
+    parser.add_argument("--sides", default="plain,rfm,boosting,xrfm")
     options = parser.parse_args()
     results = json.loads(options.out.read_text()) if options.out.exists() else []
     for name in options.sets.split(","):
@@ -186,9 +186,9 @@ def main():
             jobs = {}
             for what, method in (("plain", "auto"), ("rfm", "rfm")):
                 jobs[what] = lambda method=method: mercer(options.mercer, parts, names, categories, method, options.kernel)
-            for peer in (boosting, xrfm) if options.peers else ():
+            for peer in (boosting, xrfm):
                 jobs[peer.__name__] = lambda peer=peer: peer_job(peer, *parts, categories, options.trials, split)
-            for what, job in jobs.items():
+            for what, job in ((side, jobs[side]) for side in options.sides.split(",")):
                 key = {"set": name, "split": split, "what": what, "n": len(train), "test": len(parts[1])}
                 if any(all(r[k] == v for k, v in key.items()) for r in results):
                     continue

@@ -88,23 +88,33 @@ impl Examples {
         Ok(Parts { schema: Some(schema), train, held_out, new })
     }
 
-    /// The rows, where they do not fit into memory and are read in blocks.
-    pub fn large(&self, context: &Context) -> Result<Option<TableBlocks>> {
-        self.reader.large(&self.data, context)
+    /// The rows, where they do not fit into memory beside the fit and are read in blocks.
+    pub fn large(
+        &self,
+        candidates: &[Expression],
+        learning: &Learning,
+        context: &Context,
+    ) -> Result<Option<TableBlocks>> {
+        let fit = |blocks: &TableBlocks| {
+            let size =
+                || learning.size_in_blocks(candidates, blocks, self.reader.features_of(blocks), &context.fit(&Silent));
+            if learning.refused_in_blocks().is_none() { size().map_or(0, |(_, bytes)| bytes) } else { 0 }
+        };
+        self.reader.large(&self.data, fit, context)
     }
 
     /// Rows in blocks, after a first pass over them; says what is to come. Returns the expected memory too.
     pub fn read_blocks(
         &self,
         blocks: TableBlocks,
-        kernel: &Expression,
+        candidates: &[Expression],
         learning: &Learning,
         context: &Context,
     ) -> Result<(BlockDataset, u64)> {
         /// Rows that are held out at most: their score is known to about one percent.
         const MOST: f64 = 20_000.0;
         let silent = context.fit(&Silent);
-        let (landmarks, bytes) = learning.size_in_blocks(kernel, &blocks, self.reader.features_of(&blocks), &silent)?;
+        let (landmarks, bytes) = learning.size_in_blocks(candidates, &blocks, self.reader.features_of(&blocks), &silent)?;
         let expected = announce_fit(&self.data, &blocks, PASSES, bytes, context)?;
         let n = blocks.n() as f64;
         let held_out = (self.holdout.min(MOST / n) * n).round() as usize;

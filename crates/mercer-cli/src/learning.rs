@@ -237,20 +237,27 @@ impl Learning {
             return self.machine(one, x.view(), y, fit);
         }
         if let [one] = candidates
-            && !one.is_automatic()
-            && self.criterion == By::LeftOut
+            && !self.searches(candidates)
         {
             return self.learn_under(one.resolve(&train.x, fit.seed)?, x.view(), y, watched, fit);
         }
+        let found = self.kernel_search(candidates).best(x.view(), y, fit)?;
+        let learnt = self.learn_under(found.kernel.clone(), x.view(), y, watched, fit)?;
+        Ok(Learnt { search: Some(found), ..learnt })
+    }
+
+    /// Whether there is a kernel or a lengthscale to be found.
+    fn searches(&self, candidates: &[Expression]) -> bool {
+        candidates.len() > 1 || candidates.iter().any(Expression::is_automatic) || self.criterion == By::Likelihood
+    }
+
+    fn kernel_search(&self, candidates: &[Expression]) -> KernelSearch {
         let criterion = match self.criterion {
             By::LeftOut => Criterion::LeftOut,
             By::Likelihood => Criterion::Likelihood,
         };
         let (candidates, class_weights) = (candidates.to_vec(), self.weights());
-        let search = KernelSearch { candidates, criterion, alpha: self.alpha(), class_weights };
-        let found = search.best(x.view(), y, fit)?;
-        let learnt = self.learn_under(found.kernel.clone(), x.view(), y, watched, fit)?;
-        Ok(Learnt { search: Some(found), ..learnt })
+        KernelSearch { candidates, criterion, alpha: self.alpha(), class_weights }
     }
 
     /// Whether the options suit a kernel matrix in place of points.
