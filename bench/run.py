@@ -151,7 +151,7 @@ def whole_covertype(folder):
 
 def program(job):
     """Runs `mercer regress` on all rows of covertype; the wall time and the peak memory are those of the process."""
-    command = [HERE.parent / "target/release/mercer", "regress", DATA / "covertype-train.npy", "--target", "54", "--classify",
+    command = [HERE.parent / "target/release/mercer", "regress", DATA / "covertype-train.npy", "--target", "55", "--classify",
                "--predict", DATA / "covertype-test.npy", "--json", "--quiet", *PROGRAM[job]]
     start = time.perf_counter()
     running = subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, "RAYON_NUM_THREADS": "2"})
