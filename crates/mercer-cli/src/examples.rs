@@ -114,7 +114,8 @@ impl Examples {
         /// Rows that are held out at most: their score is known to about one percent.
         const MOST: f64 = 20_000.0;
         let silent = context.fit(&Silent);
-        let (landmarks, bytes) = learning.size_in_blocks(candidates, &blocks, self.reader.features_of(&blocks), &silent)?;
+        let (landmarks, bytes) =
+            learning.size_in_blocks(candidates, &blocks, self.reader.features_of(&blocks), &silent)?;
         let expected = announce_fit(&self.data, &blocks, PASSES, bytes, context)?;
         let n = blocks.n() as f64;
         let held_out = (self.holdout.min(MOST / n) * n).round() as usize;

@@ -4,8 +4,8 @@ use super::alpha::splits;
 use super::metric::{Metric, MetricForm};
 use super::targets::Encoding;
 use super::{
-    FeatureRidge, Fit, FittedFeatureRidge, FittedRidge, FoundKernel, KernelSearch, Learner, Predict, RecursiveFeatureMachine, Ridge,
-    Saved, TriedMetric,
+    FeatureRidge, Fit, FittedFeatureRidge, FittedRidge, FoundKernel, KernelSearch, Learner, Predict,
+    RecursiveFeatureMachine, Ridge, Saved, TriedMetric,
 };
 use crate::compute::Device;
 use crate::data::Target;

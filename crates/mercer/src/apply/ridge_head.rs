@@ -215,7 +215,8 @@ impl Sums {
 
     /// Adds features `[b, p]`, targets `[b, m]` and the roots `[b]` of the rows' weights.
     fn add(&mut self, mut phi: Array2<f64>, y: Array2<f64>, root: Array1<f64>) {
-        let pieces: Vec<_> = phi.axis_chunks_iter_mut(Axis(0), ROWS).zip(root.axis_chunks_iter(Axis(0), ROWS)).collect();
+        let pieces: Vec<_> =
+            phi.axis_chunks_iter_mut(Axis(0), ROWS).zip(root.axis_chunks_iter(Axis(0), ROWS)).collect();
         pieces.into_par_iter().for_each(|(mut phi, root)| {
             for (mut phi, &root) in phi.rows_mut().into_iter().zip(root) {
                 Zip::from(&mut phi).and(&self.shift).for_each(|phi, shift| *phi = (*phi - shift) * root);
