@@ -11,6 +11,7 @@ use crate::text;
 use clap::Args;
 use mercer::apply::{FeatureRidge, SavedPredict};
 use mercer::data::{BlockDataset, Dataset, Scaling, Schema, TableBlocks};
+use mercer::error::human_bytes;
 use mercer::kernel::Expression;
 use mercer::{Error, Result, Silent, fail_if};
 use std::path::PathBuf;
@@ -88,19 +89,30 @@ impl Examples {
         Ok(Parts { schema: Some(schema), train, held_out, new })
     }
 
-    /// The rows, where they do not fit into memory beside the fit and are read in blocks.
+    /// The rows, where they do not fit into memory: beside the fit, where `learning` can read them in blocks.
     pub fn large(
         &self,
         candidates: &[Expression],
-        learning: &Learning,
+        learning: Option<&Learning>,
         context: &Context,
     ) -> Result<Option<TableBlocks>> {
         let fit = |blocks: &TableBlocks| {
-            let size =
-                || learning.size_in_blocks(candidates, blocks, self.reader.features_of(blocks), &context.fit(&Silent));
-            if learning.refused_in_blocks().is_none() { size().map_or(0, |(_, bytes)| bytes) } else { 0 }
+            let d = self.reader.features_of(blocks);
+            let size = learning.and_then(|l| l.size_in_blocks(candidates, blocks, d, &context.fit(&Silent)).ok());
+            size.map_or(0, |(_, bytes)| bytes)
         };
         self.reader.large(&self.data, fit, context)
+    }
+
+    /// The error that `option` needs rows in memory that do not fit.
+    pub fn needs_all_rows(&self, large: &TableBlocks, option: &str, context: &Context) -> Error {
+        let [whole, budget] = [large.memory(), context.budget.bytes()].map(human_bytes);
+        Error::input(format!(
+            "{}: {} rows take {whole}, more than the memory budget of {budget}, and {option} needs all rows in memory; without it, the methods \
+             nystrom, random-features and linear read such a file in blocks",
+            self.data,
+            text::grouped(large.n())
+        ))
     }
 
     /// Rows in blocks, after a first pass over them; says what is to come. Returns the expected memory too.

@@ -71,7 +71,7 @@ fn scored<'a>(train: &'a Dataset, context: &Context) -> Cow<'a, Dataset> {
     if train.n() <= 2 * MOST {
         return Cow::Borrowed(train);
     }
-    context.note(format_args!("the score on training rows is that of {}", text::count(MOST, "row")));
+    context.note(format_args!("the score on training rows is that of {} of them", text::grouped(MOST)));
     Cow::Owned(train.select(&Rng::new(context.seed).fork(0x7363_6f72).sample(train.n(), MOST)))
 }
 
@@ -128,14 +128,14 @@ impl Regress {
         self.check()?;
         let matrix = self.kernel.as_deref() == Some(PRECOMPUTED);
         let candidates = if matrix { vec![] } else { self.learning.candidates(self.kernel.as_deref())? };
-        if !matrix && let Some(large) = self.examples.large(&candidates, &self.learning, context)? {
-            let report = self.report.as_ref().map(|_| "--report".to_owned());
-            let Some(refused) = report.or_else(|| self.learning.refused_in_blocks()) else {
-                return self.run_blocks(large, &candidates, outputs, context);
+        let report = self.report.as_ref().map(|_| "--report".to_owned());
+        let refused = report.or_else(|| self.learning.refused_in_blocks());
+        let learning = Some(&self.learning).filter(|_| refused.is_none());
+        if !matrix && let Some(large) = self.examples.large(&candidates, learning, context)? {
+            return match refused {
+                None => self.run_blocks(large, &candidates, outputs, context),
+                Some(refused) => Err(self.examples.needs_all_rows(&large, &refused, context)),
             };
-            context.note(format_args!(
-                "{refused} needs all rows in memory; without it, the methods nystrom, random-features and linear read such a file in blocks"
-            ));
         }
         let scale = if matrix { Some(Scaling::None) } else { self.examples.scale };
         let Parts { schema, train, held_out, new } = self.examples.read(scale, context)?;
@@ -192,7 +192,7 @@ impl Regress {
         outputs.write_model(learnt.model(), Some(data.schema()), context)?;
         let judged = |data: &Dataset| judged(&learnt, data, context).map(|(_, score)| score);
         let (on_train, on_held_out) = (judged(sample)?, data.held_out().map(judged).transpose()?.flatten());
-        context.note(format_args!("the score on training rows is that of {} of them", text::count(sample.n(), "row")));
+        context.note(format_args!("the score on training rows is that of {} of them", text::grouped(sample.n())));
         let on_new = self.examples.predict_blocks(learnt.model(), data.schema(), outputs.out.as_ref(), context)?;
         let scores = [("train", on_train), ("holdout", on_held_out), ("test", on_new)];
         self.show(&learnt, (sample.y.as_ref(), &data.schema().features()), &scores, outputs.out, context)
