@@ -57,6 +57,23 @@ def kv_keops(dtype):
     return setup
 
 
+def kv_compiled(dtype):
+    """PyTorch's compiler fuses the formula between two matrix products; K is stored."""
+    def setup(folder):
+        import torch
+        torch.set_num_threads(2)
+        x, v = (torch.from_numpy(load(folder, name, dtype)) for name in ("x8000x64", "v8000x16"))
+
+        @torch.compile
+        def work(x, v):
+            norms = (x * x).sum(1)
+            squares = norms[:, None] + norms[None, :] - 2 * (x @ x.T)
+            return torch.exp(-gamma(8) * squares.clamp(min=0)) @ v
+
+        return lambda: work(x, v), lambda y: {"check": [float(y[0, 0]), float(y[-1, 15])], "torch": torch.__version__}
+    return setup
+
+
 def kpca(name, dtype):
     def setup(folder):
         from sklearn.decomposition import KernelPCA
@@ -127,6 +144,23 @@ def covertype(logistic):
     return setup
 
 
+def covertype_full(folder):
+    """All of covertype, from the file to the accuracy on the test rows, in f32: in f64 the features of m = 2000 do not fit beside a copy of them
+    into 16 GB. Columns are standardised; the kernel and the ridge are the defaults."""
+    from sklearn.kernel_approximation import Nystroem
+    from sklearn.linear_model import RidgeClassifier
+    from sklearn.preprocessing import StandardScaler
+
+    def work():
+        train, test = (np.load(pathlib.Path(folder) / f"covertype-{part}.npy") for part in ("train", "test"))
+        scaler = StandardScaler().fit(train[:, :-1])
+        features = Nystroem(n_components=2000, random_state=0)
+        head = RidgeClassifier().fit(features.fit_transform(scaler.transform(train[:, :-1])), train[:, -1])
+        return np.mean(head.predict(features.transform(scaler.transform(test[:, :-1]))) == test[:, -1])
+
+    return work, lambda accuracy: {"accuracy": float(accuracy)}
+
+
 def search(metric, library):
     """The ten nearest of 100 000 items to each of 1000 queries; by numpy in blocks of 100 queries, which is faster than all at once."""
     def setup(folder):
@@ -170,6 +204,8 @@ JOBS = {
     "gemm-f32": gemm(np.float32), "gemm-f64": gemm(np.float64),
     "gram-f32": gram(np.float32), "gram-f64": gram(np.float64),
     "kv-f32": kv(np.float32), "kv-f64": kv(np.float64),
+    "kv-f32-compiled": kv_compiled(np.float32), "kv-f64-compiled": kv_compiled(np.float64),
+    "covertype-full": covertype_full,
     "kv-f32-keops": kv_keops(np.float32), "kv-f64-keops": kv_keops(np.float64),
     "kpca-5000": kpca("x5000x50", np.float64), "kpca-20000": kpca("x20000x50", np.float32),
     "nystrom-f32": nystrom(np.float32), "nystrom-f64": nystrom(np.float64),
@@ -182,7 +218,8 @@ def main(job, folder, repeats):
     work, describe = JOBS[job](folder)
     seconds = []
     with threadpool_limits(2):
-        result = work()
+        # What takes minutes, reading included, is run without a warm-up.
+        result = None if job == "covertype-full" else work()
         for _ in range(repeats):
             del result
             start = time.perf_counter()

@@ -22,6 +22,7 @@ import platform
 import statistics
 import subprocess
 import sys
+import time
 import venv
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -48,12 +49,18 @@ JOBS = {
                         "scikit-learn Nystroem(1000), RidgeClassifier, α given", 1),
     "covertype-logistic": ("covertype, 40 000 rows, `--loss logistic`, α chosen; 10 000 predicted",
                            "scikit-learn Nystroem(1000), LogisticRegression, C given", 1),
+    "covertype-full": ("covertype, 522 911 rows, the default of `mercer regress` from the file to the accuracy on 58 101 rows, α chosen",
+                       "scikit-learn Nystroem(2000), RidgeClassifier, f32", 3),
+    "covertype-best": ("covertype, 522 911 rows, 4500 landmarks, lengthscale 5, α chosen, from the file to the accuracy on 58 101 rows", None, None),
     "top-k-50000": ("top 10 eigenpairs, n=50 000, d=50, f32, tolerance 1e-4, K never stored", None, None),
     "ntk-top-k-50000": ("top 10 eigenpairs of the NTK, 3 ReLU layers, MNIST 50 000×784, f32, tolerance 1e-4, K never stored",
                         None, None),
 }
-# job: a second peer, with the key of its results
-ALSO = {"kv-f32": "keops", "kv-f64": "keops", "search-euclidean": "numpy", "search-cosine": "numpy"}
+# job: further peers, with the keys of their results
+ALSO = {"kv-f32": ["keops", "compiled"], "kv-f64": ["keops", "compiled"], "search-euclidean": ["numpy"], "search-cosine": ["numpy"]}
+# job: options of `mercer regress` on all rows of covertype
+PROGRAM = {"covertype-full": [],
+           "covertype-best": ["--method", "nystrom", "--rank", "4500", "--kernel", "rbf(5)"]}
 # job: (description, target ratio, target share of the machine's GEMM speed, steps per round)
 NEURAL = {
     "neural-1-32-10-256": ("NeuralEF step, d=1, h=32, k=10, B=256, f32", 5, None, 2000),
@@ -92,9 +99,10 @@ def environment(folder, requirements):
 
 
 def prepare(classic, neural, kernels, entk, laplace):
-    subprocess.run(["cargo", "build", "--release", "-q", "-p", "mercer-bench"], cwd=HERE.parent, check=True)
+    programs = ["-p", "mercer-bench"] + (["-p", "mercer-cli"] if set(classic) & set(PROGRAM) else [])
+    subprocess.run(["cargo", "build", "--release", "-q", *programs], cwd=HERE.parent, check=True)
     DATA.mkdir(exist_ok=True)
-    if neural or kernels or laplace or any(job.startswith("gp-") for job in classic):
+    if neural or kernels or laplace or any(job.startswith("gp-") or "compiled" in ALSO.get(job, []) for job in classic):
         environment(VENV_NEURAL, "requirements-neural.txt")
     if kernels or entk:
         environment(VENV_KERNELS, "requirements-kernels.txt")
@@ -110,6 +118,8 @@ def prepare(classic, neural, kernels, entk, laplace):
         subprocess.run([VENV / "bin/python", "-c", script, DATA], check=True)
     if any(job.startswith("covertype") for job in classic) and not (DATA / "covertype-x.npy").exists():
         covertype(DATA)
+    if set(classic) & set(PROGRAM) and not (DATA / "covertype-test.npy").exists():
+        whole_covertype(DATA)
 
 
 def data_folder():
@@ -129,12 +139,37 @@ def covertype(folder):
     subprocess.run([VENV / "bin/python", "-c", script, source, folder, *map(str, COVERTYPE)], check=True)
 
 
+def whole_covertype(folder):
+    """Writes all rows of covertype as they are, the class last: nine tenths at random to fit, and the others."""
+    script = ("import gzip, sys, numpy as np; source, folder = sys.argv[1:]\n"
+              "data = np.loadtxt(gzip.open(source), delimiter=',', dtype=np.float32)\n"
+              "data = data[np.random.default_rng(0).permutation(len(data))]; n = round(0.9 * len(data))\n"
+              "np.save(f'{folder}/covertype-train.npy', data[:n]); np.save(f'{folder}/covertype-test.npy', data[n:])")
+    subprocess.run([VENV / "bin/python", "-c", script, pathlib.Path(data_folder()) / "tabular/covtype.data.gz", folder], check=True)
+
+
+def program(job):
+    """Runs `mercer regress` on all rows of covertype; the wall time and the peak memory are those of the process."""
+    command = [HERE.parent / "target/release/mercer", "regress", DATA / "covertype-train.npy", "--target", "55", "--classify",
+               "--predict", DATA / "covertype-test.npy", "--json", "--quiet", *PROGRAM[job]]
+    start = time.perf_counter()
+    running = subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, "RAYON_NUM_THREADS": "2"})
+    found = json.loads(running.stdout.read())
+    _, status, used = os.wait4(running.pid, 0)
+    assert status == 0, f"{job}: the program ended with {status}"
+    return {"seconds": [time.perf_counter() - start], "peak_bytes": used.ru_maxrss * 1024, "accuracy": found["test"]["accuracy"],
+            "rank": found["rank"], "alpha": found["alpha"], "kernel": found["kernel"]}
+
+
 def one(side, job, repeats):
+    if side == "mercer" and job in PROGRAM:
+        return program(job)
     of_torch = job.startswith("gp-")
     command = {"peer": [(VENV_NEURAL if of_torch else VENV) / "bin/python", HERE / ("gp_peers.py" if of_torch else "peers.py"),
                         job, DATA],
                "keops": [VENV / "bin/python", HERE / "peers.py", f"{job}-keops", DATA],
                "numpy": [VENV / "bin/python", HERE / "peers.py", f"{job}-numpy", DATA],
+               "compiled": [VENV_NEURAL / "bin/python", HERE / "peers.py", f"{job}-compiled", DATA],
                "torch": [VENV_NEURAL / "bin/python", HERE / "neural_peers.py", job.removeprefix("neural-")],
                "neural-tangents": [VENV_KERNELS / "bin/python", HERE / "kernel_peers.py", "neural-tangents", job],
                "formula": [VENV_NEURAL / "bin/python", HERE / "kernel_peers.py", "torch", job],
@@ -149,10 +184,10 @@ def one(side, job, repeats):
 
 
 def compare(job, rounds):
-    """Runs all sides alternately, `rounds` times, with one warm-up and one timed repeat each."""
-    sides = [side for side in ("peer" if JOBS[job][1] else None, ALSO.get(job), "mercer") if side]
+    """Runs all sides alternately, `rounds` times, with one warm-up and one timed repeat each; what takes minutes, once."""
+    sides = [*(["peer"] if JOBS[job][1] else []), *ALSO.get(job, []), "mercer"]
     runs = {side: [] for side in sides}
-    for _ in range(rounds):
+    for _ in range(1 if job in PROGRAM else rounds):
         for side in sides:
             runs[side].append(one(side, job, 1))
     result = {side: {**r[-1], "seconds": [s for run in r for s in run["seconds"]],
@@ -160,6 +195,8 @@ def compare(job, rounds):
     if "peer" in result:
         median = {side: statistics.median(r["seconds"]) for side, r in result.items()}
         result["ratio"] = median["peer"] / median["mercer"]
+        if ALSO.get(job):
+            result["ratio_to_others"] = min(median[side] for side in ALSO[job]) / median["mercer"]
         if "eigenvalues" in result["peer"]:
             result["eigenvalue_error"] = eigenvalue_errors(job, result)
         for side in sides[:-1]:
@@ -292,7 +329,7 @@ def eigenvalue_errors(job, result):
 
 
 def report_classic(jobs, rounds):
-    print(f"{'job':75} {'peer s':>8} {'second s':>8} {'mercer s':>9} {'ratio':>6} {'aim':>4}  {'peer MiB':>8} {'mercer MiB':>10}")
+    print(f"{'job':75} {'peer s':>8} {'others s':>12} {'mercer s':>9} {'ratio':>6} {'aim':>4}  {'peer MiB':>8} {'mercer MiB':>10}")
     results = {}
     for job in jobs:
         what, _, aim = JOBS[job]
@@ -300,8 +337,11 @@ def report_classic(jobs, rounds):
         mib = lambda side: f"{result[side]['peak_bytes'] / 2**20:.0f}" if side in result else "–"
         seconds = lambda side: f"{statistics.median(result[side]['seconds']):.3f}" if side in result else "–"
         ratio = f"{result['ratio']:.1f}×" if "ratio" in result else "–"
-        print(f"{what:75} {seconds('peer'):>8} {seconds(ALSO.get(job)):>8} {seconds('mercer'):>9} {ratio:>6} {aim or '–':>4}  "
+        others = " ".join(map(seconds, ALSO.get(job, []))) or "–"
+        print(f"{what:75} {seconds('peer'):>8} {others:>12} {seconds('mercer'):>9} {ratio:>6} {aim or '–':>4}  "
               f"{mib('peer'):>8} {mib('mercer'):>10}", flush=True)
+        if "accuracy" in result["mercer"]:
+            print(f"{'':55} accuracy: " + ", ".join(f"{side} {100 * result[side]['accuracy']:.2f} %" for side in ("peer", "mercer") if side in result))
         if "eigenvalue_error" in result:
             e = result["eigenvalue_error"]
             print(f"{'':55} largest eigenvalue error: peer {e['peer']:.1e}, mercer {e['mercer']:.1e}")

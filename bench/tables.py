@@ -16,6 +16,7 @@ PAGE = HERE.parent / "docs/src/benchmarks.md"
 
 CPU_HEAD = ["job", "peer", "peer", "Mercer", "ratio", "peak memory, peer / Mercer"]
 GPU_HEAD = ["job", "PyTorch eager", "torch.compile", "CUDA graph", "KeOps", "Mercer", "ratio to the fastest"]
+TABLES_HEAD = ["set", "rows to fit / to test", "plain kernel", "`rfm`", "its metric, rounds", "gradient boosting", "xRFM 0.4.5"]
 PYTHON_HEAD = ["job", "scikit-learn", "Mercer", "ratio"]
 
 
@@ -76,10 +77,12 @@ def cpu_rows():
         errors = result.get("eigenvalue_error")
         notes = tuple(f"; eigenvalue error {power(errors[side])}" for side in ("peer", "mercer")) if errors else ("", "")
         if "accuracy" in result["mercer"]:
-            notes = tuple(f"; {scored(result[side])}" for side in ("peer", "mercer"))
+            notes = tuple(f"; {scored(result[side])}" if side in result else "" for side in ("peer", "mercer"))
         yield row(what, peer or "–", result.get("peer"), result["mercer"], notes)
         if "keops" in result:
             yield row(what, f"KeOps {result['keops']['keops']}", result["keops"], result["mercer"])
+        if "compiled" in result:
+            yield row(what, f"torch.compile {result['compiled']['torch'].split('+')[0]}, K stored", result["compiled"], result["mercer"])
         if "numpy" in result:
             yield row(what, "numpy, product and argpartition", result["numpy"], result["mercer"])
     for job, (what, *_) in NEURAL.items():
@@ -149,6 +152,21 @@ def python_rows():
         yield [names[job], time(theirs), time(ours), ratio(theirs, ours)]
 
 
+def tables_rows():
+    """RMSE on test rows in units of the target's standard deviation, the mean over splits."""
+    path = HERE / "results/rfm.json"
+    measured = json.loads(path.read_text()) if path.exists() else []
+    for name in dict.fromkeys(result["set"] for result in measured):
+        of_set = [result for result in measured if result["set"] == name]
+        cells = []
+        for side in ("plain", "rfm", "boosting", "xrfm"):
+            found = [result["nrmse"] for result in of_set if result["what"] == side and "nrmse" in result]
+            cells.append(f"{statistics.mean(found):.4f}" if found else "–")
+        chosen = [result["metric"] for result in of_set if result.get("metric")]
+        metric = ", ".join("none" if rounds == 0 else f"{form}, {rounds}" for form, rounds in chosen)
+        yield [name, f"{of_set[0]['n']} / {of_set[0]['test']}", *cells[:2], metric or "–", *cells[2:]]
+
+
 def table(head, rows):
     lines = [head, ["---"] * len(head), *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
@@ -156,7 +174,7 @@ def table(head, rows):
 
 def written(text):
     for name, head, rows in (("cpu", CPU_HEAD, cpu_rows()), ("gpu", GPU_HEAD, gpu_rows()),
-                             ("python", PYTHON_HEAD, python_rows())):
+                             ("python", PYTHON_HEAD, python_rows()), ("tables", TABLES_HEAD, tables_rows())):
         start, end = f"<!-- {name} table: bench/tables.py -->\n", f"<!-- end of the {name} table -->\n"
         before, rest = text.split(start)
         text = before + start + table(head, rows) + end + rest.split(end)[1]

@@ -11,6 +11,7 @@ use crate::text;
 use clap::Args;
 use mercer::apply::{FeatureRidge, SavedPredict};
 use mercer::data::{BlockDataset, Dataset, Scaling, Schema, TableBlocks};
+use mercer::error::human_bytes;
 use mercer::kernel::Expression;
 use mercer::{Error, Result, Silent, fail_if};
 use std::path::PathBuf;
@@ -88,23 +89,45 @@ impl Examples {
         Ok(Parts { schema: Some(schema), train, held_out, new })
     }
 
-    /// The rows, where they do not fit into memory and are read in blocks.
-    pub fn large(&self, context: &Context) -> Result<Option<TableBlocks>> {
-        self.reader.large(&self.data, context)
+    /// The rows, where they do not fit into memory: beside the fit, where `learning` can read them in blocks.
+    pub fn large(
+        &self,
+        candidates: &[Expression],
+        learning: Option<&Learning>,
+        context: &Context,
+    ) -> Result<Option<TableBlocks>> {
+        let fit = |blocks: &TableBlocks| {
+            let d = self.reader.features_of(blocks);
+            let size = learning.and_then(|l| l.size_in_blocks(candidates, blocks, d, &context.fit(&Silent)).ok());
+            size.map_or(0, |(_, bytes)| bytes)
+        };
+        self.reader.large(&self.data, fit, context)
+    }
+
+    /// The error that `option` needs rows in memory that do not fit.
+    pub fn needs_all_rows(&self, large: &TableBlocks, option: &str, context: &Context) -> Error {
+        let [whole, budget] = [large.memory(), context.budget.bytes()].map(human_bytes);
+        Error::input(format!(
+            "{}: {} rows take {whole}, more than the memory budget of {budget}, and {option} needs all rows in memory; without it, the methods \
+             nystrom, random-features and linear read such a file in blocks",
+            self.data,
+            text::grouped(large.n())
+        ))
     }
 
     /// Rows in blocks, after a first pass over them; says what is to come. Returns the expected memory too.
     pub fn read_blocks(
         &self,
         blocks: TableBlocks,
-        kernel: &Expression,
+        candidates: &[Expression],
         learning: &Learning,
         context: &Context,
     ) -> Result<(BlockDataset, u64)> {
         /// Rows that are held out at most: their score is known to about one percent.
         const MOST: f64 = 20_000.0;
         let silent = context.fit(&Silent);
-        let (landmarks, bytes) = learning.size_in_blocks(kernel, &blocks, self.reader.features_of(&blocks), &silent)?;
+        let (landmarks, bytes) =
+            learning.size_in_blocks(candidates, &blocks, self.reader.features_of(&blocks), &silent)?;
         let expected = announce_fit(&self.data, &blocks, PASSES, bytes, context)?;
         let n = blocks.n() as f64;
         let held_out = (self.holdout.min(MOST / n) * n).round() as usize;

@@ -43,7 +43,7 @@ pub struct Learning {
     #[arg(long, value_name = "NUMBER", value_parser = auto_or_ridge, allow_negative_numbers = true)]
     alpha: Option<Choice>,
 
-    /// nystrom, rfm: landmarks [default: 1000; rfm: none up to 4000 points]; random-features: features [default: 2000]; falkon, krill: landmarks
+    /// nystrom, rfm: landmarks [default: 1000, or 1.5√n up to 2000; rfm: none up to 4000 points]; random-features: features [default: 2000]; falkon, krill: landmarks
     /// [default: 5000]; eigenpro: landmarks [default: all points]; spectrum: eigenpairs [default: 200];
     /// ridge by cg: rank of the preconditioner [default: 200, or 2√n where that is more]
     #[arg(long, visible_aliases = ["landmarks", "features"], value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
@@ -237,20 +237,27 @@ impl Learning {
             return self.machine(one, x.view(), y, fit);
         }
         if let [one] = candidates
-            && !one.is_automatic()
-            && self.criterion == By::LeftOut
+            && !self.searches(candidates)
         {
             return self.learn_under(one.resolve(&train.x, fit.seed)?, x.view(), y, watched, fit);
         }
+        let found = self.kernel_search(candidates).best(x.view(), y, fit)?;
+        let learnt = self.learn_under(found.kernel.clone(), x.view(), y, watched, fit)?;
+        Ok(Learnt { search: Some(found), ..learnt })
+    }
+
+    /// Whether there is a kernel or a lengthscale to be found.
+    fn searches(&self, candidates: &[Expression]) -> bool {
+        candidates.len() > 1 || candidates.iter().any(Expression::is_automatic) || self.criterion == By::Likelihood
+    }
+
+    fn kernel_search(&self, candidates: &[Expression]) -> KernelSearch {
         let criterion = match self.criterion {
             By::LeftOut => Criterion::LeftOut,
             By::Likelihood => Criterion::Likelihood,
         };
         let (candidates, class_weights) = (candidates.to_vec(), self.weights());
-        let search = KernelSearch { candidates, criterion, alpha: self.alpha(), class_weights };
-        let found = search.best(x.view(), y, fit)?;
-        let learnt = self.learn_under(found.kernel.clone(), x.view(), y, watched, fit)?;
-        Ok(Learnt { search: Some(found), ..learnt })
+        KernelSearch { candidates, criterion, alpha: self.alpha(), class_weights }
     }
 
     /// Whether the options suit a kernel matrix in place of points.

@@ -115,6 +115,42 @@ fn regressions_and_predictions_are_those_in_memory() {
     refuses(&folder, &format!("predict m.mercer xy.npy {SMALL}"), &["200 000 rows", "--out"]);
 }
 
+/// A lengthscale and a kernel are searched for on the rows in memory.
+#[test]
+fn kernels_are_found_in_blocks() {
+    let folder = Folder::new();
+    write_data(&folder);
+    let line = "regress xy.npy --target 30 --holdout 0.02 --method random-features --rank 100";
+    let (median, _) = run(&folder, &format!("{line} --memory 150MB"));
+    let (found, said) = run(&folder, &format!("{line} --search rbf,matern32 --memory 150MB"));
+    assert!(said.contains("rows and the fit take") && said.contains("read in blocks, 2 times"), "{said}");
+    assert_eq!(number(&found, "/blocks/passes"), 2.0);
+    assert!(number(&found, "/search/rows") == 4000.0, "{found}");
+    assert!(found["search"]["tried"].as_array().unwrap().len() > 20, "{found}");
+    let [searched, median] = [&found, &median].map(|object| number(object, "/holdout/rmse"));
+    assert!(searched < median, "{searched} where the median distance has {median}");
+    if let Some(peak) = found.pointer("/peak_memory").and_then(Value::as_f64) {
+        assert!(peak < 150e6, "{peak:e} bytes");
+    }
+    for (option, word) in [("--cv 5", "--cv needs"), ("--method falkon", "--method falkon needs")] {
+        let line = format!("regress xy.npy --target 30 {option} {SMALL}");
+        refuses(&folder, &line, &[word, "read such a file in blocks", "memory budget"]);
+    }
+}
+
+/// The choice between memory and blocks counts the fit.
+#[test]
+fn a_fit_that_does_not_fit_beside_its_rows_is_in_blocks() {
+    let folder = Folder::new();
+    write_data(&folder);
+    let line = "regress xy.npy --target 30 --method random-features --rank 300 --memory 100MB";
+    let (found, said) = run(&folder, line);
+    assert!(said.contains("rows and the fit take"), "{said}");
+    if let Some(peak) = found.pointer("/peak_memory").and_then(Value::as_f64) {
+        assert!(peak < 100e6, "{peak:e} bytes");
+    }
+}
+
 #[test]
 fn classes_are_those_in_memory() {
     let folder = Folder::new();

@@ -145,7 +145,7 @@ impl Fit {
             return show(&spectrum, &schema, psi, out, context);
         }
         let Some(kernel) = kernel else { return self.fit_matrix(fit_context, out, page, context) };
-        if let Some(large) = self.reader.large(&self.data, context)? {
+        if let Some(large) = self.reader.large(&self.data, |_| 0, context)? {
             match methods::size_in_blocks(self.method, &self.options, large.n(), self.k) {
                 Some(size) => {
                     fail_if!(

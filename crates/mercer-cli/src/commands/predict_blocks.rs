@@ -30,8 +30,8 @@ impl Rows<'_> {
         let (bar, n) = (context.bar(), self.blocks.n());
         let (mut score, mut done, mut notes) = (RunningScore::default(), 0, 0);
         self.blocks.encoded(self.schema, &mut |block, said| {
-            said.iter().take(MOST_NOTES - notes).for_each(|note| context.warn(note));
-            notes = (notes + said.len()).min(MOST_NOTES);
+            said.iter().take(MOST_NOTES.saturating_sub(notes)).for_each(|note| context.warn(note));
+            notes += said.len();
             let predictions = predict(&block).map_err(|e| at_rows(e, self.name, done, block.n()))?;
             let p = predictions.probabilities.as_ref().map(|p| p.view());
             score.add(block.y.as_ref(), &predictions.values, p);
@@ -40,6 +40,10 @@ impl Rows<'_> {
             bar.step("predictions", done, n, "");
             Ok(true)
         })?;
+        drop(bar);
+        if notes > MOST_NOTES {
+            context.warn(format_args!("{} such notes on {} are not shown", notes - MOST_NOTES, self.name));
+        }
         Ok(score.finish())
     }
 

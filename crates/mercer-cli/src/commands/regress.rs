@@ -18,8 +18,10 @@ use mercer::apply::{Convergence, Criterion, FoundKernel, TriedKernel};
 use mercer::data::{Dataset, Scaling, TableBlocks, Target};
 use mercer::kernel::Expression;
 use mercer::operator::Precision;
+use mercer::rng::Rng;
 use mercer::{FitContext, Result, fail_if};
 use serde_json::json;
+use std::borrow::Cow;
 use std::path::PathBuf;
 
 /// Learn to predict a column: numbers by regression, words by classification
@@ -61,6 +63,23 @@ fn judged(learnt: &Learnt, data: &Dataset, context: &Context) -> Result<(Target,
     let (predicted, p) = (learnt.model().decode(scores.view()), learnt.model().probabilities(scores.view()));
     let known = data.y.as_ref().and_then(|truth| score(truth, &predicted, p.as_ref().map(|p| p.view())));
     Ok((predicted, known))
+}
+
+/// The training rows that are scored: all of them, or a sample of many, whose score is known to less than a percent.
+fn scored<'a>(train: &'a Dataset, context: &Context) -> Cow<'a, Dataset> {
+    const MOST: usize = 20_000;
+    if train.n() <= 2 * MOST {
+        return Cow::Borrowed(train);
+    }
+    context.note(format_args!("the score on training rows is that of {} of them", text::grouped(MOST)));
+    Cow::Owned(train.select(&Rng::new(context.seed).fork(0x7363_6f72).sample(train.n(), MOST)))
+}
+
+fn warn_of_interrupt(learnt: &Learnt, context: &Context) {
+    if let Some(found) = learnt.search.as_ref().filter(|found| found.cut_short) {
+        let tried = text::count(found.tried.len(), "kernel");
+        context.warn(format_args!("the search was interrupted: the kernel is the best of the {tried} tried so far"));
+    }
 }
 
 /// The kernels that were tried, the best first.
@@ -109,11 +128,14 @@ impl Regress {
         self.check()?;
         let matrix = self.kernel.as_deref() == Some(PRECOMPUTED);
         let candidates = if matrix { vec![] } else { self.learning.candidates(self.kernel.as_deref())? };
-        if let Some(large) = self.examples.large(context)? {
-            if let ([kernel], true) = (&candidates[..], self.learning.takes_blocks(&candidates)) {
-                return self.run_blocks(large, kernel, outputs, context);
-            }
-            context.note("methods that read such a file in blocks: nystrom, random-features and linear, with squared loss and without a search");
+        let report = self.report.as_ref().map(|_| "--report".to_owned());
+        let refused = report.or_else(|| self.learning.refused_in_blocks());
+        let learning = Some(&self.learning).filter(|_| refused.is_none());
+        if !matrix && let Some(large) = self.examples.large(&candidates, learning, context)? {
+            return match refused {
+                None => self.run_blocks(large, &candidates, outputs, context),
+                Some(refused) => Err(self.examples.needs_all_rows(&large, &refused, context)),
+            };
         }
         let scale = if matrix { Some(Scaling::None) } else { self.examples.scale };
         let Parts { schema, train, held_out, new } = self.examples.read(scale, context)?;
@@ -129,14 +151,10 @@ impl Regress {
         })?;
         learnt.why.iter().for_each(|why| context.note(with_options(why)));
         learnt.model().notes().iter().for_each(|note| context.warn(with_options(note)));
-        if let Some(found) = learnt.search.as_ref().filter(|found| found.cut_short) {
-            let tried = text::count(found.tried.len(), "kernel");
-            context
-                .warn(format_args!("the search was interrupted: the kernel is the best of the {tried} tried so far"));
-        }
+        warn_of_interrupt(&learnt, context);
         outputs.write_model(learnt.model(), schema.as_ref(), context)?;
         let judged = |data: &Dataset| judged(&learnt, data, context);
-        let (_, on_train) = judged(&train)?;
+        let (_, on_train) = judged(&scored(&train, context))?;
         let on_held_out = held_out.as_ref().map(judged).transpose()?.and_then(|(_, score)| score);
         let on_new = new.as_ref().map(judged).transpose()?;
         if let (Some(out), Some((predicted, _))) = (&outputs.out, &on_new) {
@@ -154,20 +172,27 @@ impl Regress {
     }
 
     /// Learns from rows that do not fit into memory.
-    fn run_blocks(&self, large: TableBlocks, kernel: &Expression, outputs: Outputs, context: &Context) -> Result<()> {
-        let (data, expected_memory) = self.examples.read_blocks(large, kernel, &self.learning, context)?;
+    fn run_blocks(
+        &self,
+        large: TableBlocks,
+        candidates: &[Expression],
+        outputs: Outputs,
+        context: &Context,
+    ) -> Result<()> {
+        let (data, expected_memory) = self.examples.read_blocks(large, candidates, &self.learning, context)?;
         let mut learnt = context.fitting(|fit| {
             let fit = FitContext { precision: self.precision, data: &self.examples.data, ..*fit };
-            self.learning.learn_blocks(kernel, &data, &fit)
+            self.learning.learn_blocks(candidates, &data, &fit)
         })?;
         let sample = data.sample().1;
         learnt.blocks = Some(InBlocks { passes: PASSES.0, expected_memory, train_rows: sample.n() });
         learnt.why.iter().for_each(|why| context.note(with_options(why)));
         learnt.model().notes().iter().for_each(|note| context.warn(with_options(note)));
+        warn_of_interrupt(&learnt, context);
         outputs.write_model(learnt.model(), Some(data.schema()), context)?;
         let judged = |data: &Dataset| judged(&learnt, data, context).map(|(_, score)| score);
         let (on_train, on_held_out) = (judged(sample)?, data.held_out().map(judged).transpose()?.flatten());
-        context.note(format_args!("the score on training rows is that of {} of them", text::count(sample.n(), "row")));
+        context.note(format_args!("the score on training rows is that of {} of them", text::grouped(sample.n())));
         let on_new = self.examples.predict_blocks(learnt.model(), data.schema(), outputs.out.as_ref(), context)?;
         let scores = [("train", on_train), ("holdout", on_held_out), ("test", on_new)];
         self.show(&learnt, (sample.y.as_ref(), &data.schema().features()), &scores, outputs.out, context)

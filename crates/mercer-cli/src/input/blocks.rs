@@ -9,15 +9,23 @@ use mercer::{Error, Result};
 use std::fs;
 use std::path::Path;
 
-/// The file, where it can be read in blocks and is too large for memory. One that cannot be opened is an error where it is too large,
-/// and else for the usual reader to judge.
-fn large(source: &str, context: &Context, open: impl FnOnce() -> Result<TableBlocks>) -> Result<Option<TableBlocks>> {
+/// The file, where it can be read in blocks and is too large for memory, together with the bytes that the work on it takes `beside` it. One that cannot be
+/// opened is an error where it is too large, and else for the usual reader to judge.
+fn large(
+    source: &str,
+    context: &Context,
+    open: impl FnOnce() -> Result<TableBlocks>,
+    beside: impl FnOnce(&TableBlocks) -> u64,
+) -> Result<Option<TableBlocks>> {
     if !TableBlocks::can_open(source) {
         return Ok(None);
     }
     let bytes = fs::metadata(source).map_or(0, |file| file.len());
     match open() {
-        Ok(blocks) => Ok(Some(blocks).filter(|blocks| !context.budget.allows(blocks.memory()))),
+        Ok(blocks) => {
+            let whole = blocks.memory().saturating_add(beside(&blocks));
+            Ok(Some(blocks).filter(|_| !context.budget.allows(whole)))
+        }
         Err(error) if !context.budget.allows(bytes) => Err(error),
         Err(_) => Ok(None),
     }
@@ -26,20 +34,25 @@ fn large(source: &str, context: &Context, open: impl FnOnce() -> Result<TableBlo
 impl Source {
     /// A file with the columns of a schema, where it is too large for memory.
     pub fn large_like(&self, source: &str, schema: &Schema, context: &Context) -> Result<Option<TableBlocks>> {
-        large(source, context, || TableBlocks::open_like(source, &self.options(context), schema))
+        large(source, context, || TableBlocks::open_like(source, &self.options(context), schema), |_| 0)
     }
 }
 
 impl Reader {
-    /// A file, where it is too large for memory.
-    pub fn large(&self, source: &str, context: &Context) -> Result<Option<TableBlocks>> {
-        large(source, context, || TableBlocks::open(source, &self.table_options(context)))
+    /// A file, where it is too large for memory together with what the work on it takes `beside` it.
+    pub fn large(
+        &self,
+        source: &str,
+        beside: impl FnOnce(&TableBlocks) -> u64,
+        context: &Context,
+    ) -> Result<Option<TableBlocks>> {
+        large(source, context, || TableBlocks::open(source, &self.table_options(context)), beside)
     }
 
     /// All rows of a second file with the columns of a schema, where it is too large for memory.
     pub fn large_like(&self, source: &str, schema: &Schema, context: &Context) -> Result<Option<TableBlocks>> {
         let options = ReadOptions { rows: None, ..self.source.options(context) };
-        large(source, context, || TableBlocks::open_like(source, &options, schema))
+        large(source, context, || TableBlocks::open_like(source, &options, schema), |_| 0)
     }
 
     /// The first pass over a file: its schema, `held_out` rows and those that `keep` names. Says what its columns were taken for.
@@ -80,10 +93,13 @@ pub fn announce(
     /// What the program reads of itself on the way.
     const CODE: u64 = 5 << 19;
     let expected = needed.saturating_add(resident_memory() + CODE);
-    let [whole, budget, memory] = [blocks.memory(), context.budget.bytes(), expected].map(human_bytes);
+    let (rows, budget) = (blocks.memory(), context.budget.bytes());
+    let (what, whole) =
+        if rows > budget { ("rows take", rows) } else { ("rows and the fit take", rows.saturating_add(needed)) };
+    let [whole, budget, memory] = [whole, budget, expected].map(human_bytes);
     let times = if passes == 1 { "once".into() } else { format!("{passes} times ({why})") };
     context.note(format_args!(
-        "{source}: {} rows take {whole}, more than the memory budget of {budget}; they are read in blocks, {times}, with an estimated \
+        "{source}: {} {what} {whole}, more than the memory budget of {budget}; they are read in blocks, {times}, with an estimated \
          peak memory of {memory}",
         grouped(blocks.n())
     ));

@@ -2,7 +2,7 @@
 
 use super::Learning;
 use crate::learnt::Learnt;
-use crate::ways::{By, Way};
+use crate::ways::{Way, name};
 use mercer::apply::{FeatureMap, FeatureRidge};
 use mercer::data::{BlockDataset, TableBlocks};
 use mercer::kernel::Expression;
@@ -13,45 +13,62 @@ use ndarray::Array2;
 pub const PASSES: (usize, &str) = (2, "for the columns and for the fit");
 
 impl Learning {
-    /// Whether the method, with the kernels to choose among, can learn from rows in blocks.
-    pub fn takes_blocks(&self, candidates: &[Expression]) -> bool {
+    /// What of the options needs all rows in memory, where something does.
+    pub fn refused_in_blocks(&self) -> Option<String> {
         let method = matches!(self.method, Way::Auto | Way::Nystrom | Way::RandomFeatures | Way::Linear);
-        let searches = self.criterion == By::Likelihood || candidates.iter().any(Expression::is_automatic);
-        method
-            && candidates.len() == 1
-            && !searches
-            && self.solver.is_none()
-            && !self.is_logistic()
-            && self.cv.is_none()
+        let what = [
+            (!method, format!("--method {}", name(self.method))),
+            (self.solver.is_some(), "--solver".into()),
+            (self.is_logistic(), "--loss logistic".into()),
+            (self.cv.is_some(), "--cv".into()),
+        ];
+        what.into_iter().find_map(|(given, what)| given.then_some(what))
     }
 
-    /// Landmarks for rows of `d` features in blocks, 0 where there are none, and the bytes that the fit takes.
+    /// Landmarks for rows of `d` features in blocks, 0 where there are none, and the bytes that the search and the fit take: the most under any of
+    /// the kernels.
     pub fn size_in_blocks(
         &self,
-        kernel: &Expression,
+        candidates: &[Expression],
         blocks: &TableBlocks,
         d: usize,
         fit: &FitContext<'_>,
     ) -> Result<(usize, u64)> {
         // Two points stand for the rows: the size does not depend on the lengthscale.
         let points = Array2::from_shape_fn((2, d), |(i, _)| i as f64);
-        let map = self.feature_map(kernel.resolve(&points, fit.seed)?, (blocks.n(), d), fit)?;
-        let (p, landmarks) = match map {
-            FeatureMap::Nystrom { landmarks, .. } => (landmarks, landmarks),
-            FeatureMap::Random { features, .. } => (features, 0),
-            _ => (d, 0),
-        };
-        Ok((landmarks, FeatureRidge::memory_in_blocks(blocks, (d, p), landmarks)))
+        let mut most = (0, if self.searches(candidates) { self.kernel_search(candidates).memory(d) } else { 0 });
+        for kernel in candidates {
+            let map = self.feature_map(kernel.resolve_scaled(&points, fit.seed, 1.0)?, (blocks.n(), d), fit)?;
+            let (p, landmarks) = match map {
+                FeatureMap::Nystrom { landmarks, .. } => (landmarks, landmarks),
+                FeatureMap::Random { features, .. } => (features, 0),
+                _ => (d, 0),
+            };
+            let bytes = FeatureRidge::memory_in_blocks(blocks, (d, p), landmarks);
+            most = (most.0.max(landmarks), most.1.max(bytes));
+        }
+        Ok(most)
     }
 
-    /// Fits rows in blocks.
-    pub fn learn_blocks(&self, kernel: &Expression, data: &BlockDataset, fit: &FitContext<'_>) -> Result<Learnt> {
-        let (_, some) = data.rows(&Expression::rows(data.drawn_of(), fit.seed));
-        let map = self.feature_map(kernel.resolve(&some.x, fit.seed)?, (data.n(), data.d()), fit)?;
+    /// Fits rows in blocks, under the kernel that suits the rows in memory best.
+    pub fn learn_blocks(&self, candidates: &[Expression], data: &BlockDataset, fit: &FitContext<'_>) -> Result<Learnt> {
+        let (kernel, search) = match candidates {
+            [one] if !self.searches(candidates) => {
+                let (_, some) = data.rows(&Expression::rows(data.drawn_of(), fit.seed));
+                (one.resolve(&some.x, fit.seed)?, None)
+            }
+            _ => {
+                let sample = data.sample().1;
+                let y = sample.y.as_ref().expect("checked");
+                let found = self.kernel_search(candidates).best(sample.x.to_f64().view(), y, fit)?;
+                (found.kernel.clone(), Some(found))
+            }
+        };
+        let map = self.feature_map(kernel, (data.n(), data.d()), fit)?;
         let ridge = FeatureRidge { map, alpha: self.alpha(), class_weights: self.weights() };
         let fitted = ridge.fit_blocks(data, fit)?;
         let (rank, alpha, tried) = (fitted.rank(), fitted.alpha, fitted.tried.clone());
-        let learnt = Learnt { rank: Some(rank), ..Learnt::new(fitted, alpha, tried) };
+        let learnt = Learnt { rank: Some(rank), search, ..Learnt::new(fitted, alpha, tried) };
         let why = || format!("method {}: it learns from rows in blocks", learnt.origin().method);
         Ok(Learnt { why: (self.method == Way::Auto).then(why), ..learnt })
     }

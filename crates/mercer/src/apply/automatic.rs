@@ -11,8 +11,18 @@ use crate::spectrum::Landmarks;
 /// Points up to which kernel ridge regression is solved exactly, in seconds on two cores.
 const EXACT: usize = 4000;
 
-/// Landmarks by default.
+/// Landmarks by default, at least and at most.
 const LANDMARKS: usize = 1000;
+const MOST_LANDMARKS: usize = 2000;
+
+/// Landmarks by default for each √n: as n grows, the error of n points falls, and that of the landmarks must fall with it (Rudi, Camoriano and
+/// Rosasco, 2015).
+const LANDMARKS_BY_ROOT: f64 = 1.5;
+
+/// Landmarks for n points by default.
+fn usual_landmarks(n: usize) -> usize {
+    ((LANDMARKS_BY_ROOT * (n as f64).sqrt()) as usize).clamp(LANDMARKS, MOST_LANDMARKS)
+}
 
 /// Columns up to which a linear kernel is used in its primal form.
 const MOST_COLUMNS: usize = 10_000;
@@ -28,7 +38,8 @@ const SECONDS: f64 = 60.0;
 
 /// How to learn under a kernel, and why.
 ///
-/// Up to 4000 points, the choice is the exact solution; for linear kernels, their columns; for more points, a thousand landmarks. On a GPU the choice is
+/// Up to 4000 points, the choice is the exact solution; for linear kernels, their columns; for more points, a thousand landmarks, or 1.5√n where that is
+/// more, up to 2000. On a GPU the choice is
 /// kernel ridge regression on all points for as long as the following cost is below a minute:
 ///
 /// ```text
@@ -112,7 +123,7 @@ fn all_points_on_gpu(kernel: &Kernel, (n, d): (usize, usize), context: &FitConte
     })
 }
 
-/// Nyström's features under a kernel: `rank` landmarks where it is given, else a thousand, no more than the kernel's rank, and no more than
+/// Nyström's features under a kernel: `rank` landmarks where it is given, else as many as suit n, no more than the kernel's rank, and no more than
 /// there is memory for. Also the reason for another number, where there is one.
 fn nystrom(
     kernel: &Kernel,
@@ -120,7 +131,7 @@ fn nystrom(
     rank: Option<usize>,
     context: &FitContext,
 ) -> (FeatureMap, Option<String>) {
-    let asked = rank.unwrap_or(LANDMARKS).min(n);
+    let asked = rank.unwrap_or_else(|| usual_landmarks(n)).min(n);
     let full = kernel.rank(d).filter(|full| *full <= asked);
     let mut landmarks = full.unwrap_or(asked).max(1);
     while rank.is_none() && landmarks > 16 && !context.budget.allows(memory(landmarks)) {
@@ -138,7 +149,7 @@ fn nystrom(
 }
 
 impl FeatureMap {
-    /// Features for a kernel: its columns where it is linear, else landmarks, as many as `rank` or a thousand.
+    /// Features for a kernel: its columns where it is linear, else landmarks, as many as `rank` or as suit n.
     /// Example: [`Learner`].
     pub fn of_kernel(kernel: &Kernel, dim: (usize, usize), rank: Option<usize>, context: &FitContext) -> FeatureMap {
         match linear_scale(kernel).filter(|_| dim.1 <= MOST_COLUMNS) {
@@ -173,6 +184,10 @@ mod tests {
         };
         assert!(matches!(choose("rbf(1)", 4000, 9, &context).0, Learner::Ridge(_)));
         assert_eq!(landmarks(choose("rbf(1)", 4001, 9, &context)), 1000);
+        assert_eq!(
+            [300_000, 522_911, 10_000_000].map(|n| landmarks(choose("rbf(1)", n, 9, &context))),
+            [1000, 1084, 2000]
+        );
         let scaled = choose("2*linear", 100, 3, &context).0;
         assert_eq!(scaled, Learner::Features(FeatureMap::Linear { scale: 2.0 }));
         // More columns than points: the dual form is smaller.

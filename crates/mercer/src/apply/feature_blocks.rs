@@ -86,7 +86,7 @@ impl FeatureRidge {
         };
         let Solved { alpha, tried, weights, offset, left_out: (rows, scores), notes } = head.solve(self.alpha)?;
         let sharpness = left_out_sharpness(target(&data.rows(&rows).1)?, None, scores.view());
-        let functions = map.functions(weights, d, context);
+        let functions = map.functions(weights, d, context)?;
         let origin = Origin::new(self.map.name(), self.map.kernel(), (n, d), context, start);
         let functions = FeatureFunctions { origin, encoding, functions, offset };
         finite(FittedFeatureRidge { alpha, tried, sharpness, functions, convergence: Convergence::default(), notes })

@@ -93,7 +93,7 @@ impl Fit for FeatureLogistic {
         let head = LogisticHead { design: &design, labels, classes: encoding.width(), weights: &weights, context };
         let (alpha, tried, found) = head.solve(self.alpha)?;
         let (w, offset) = design.weights(&found.v);
-        let functions = map.functions(w, x.ncols(), context);
+        let functions = map.functions(w, x.ncols(), context)?;
         let method = format!("{}-logistic", self.map.name());
         let origin = Origin::new(method, self.map.kernel(), x.dim(), context, start);
         let functions = FeatureFunctions { origin, encoding, functions, offset };

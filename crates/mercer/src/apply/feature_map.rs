@@ -8,12 +8,12 @@ use crate::data::Rows;
 use crate::kernel::Kernel;
 use crate::linalg::matmul;
 use crate::model::Bundle;
-use crate::operator::{Extension, RowFeatures};
+use crate::operator::{Extension, Precision, RowFeatures, gram};
 use crate::spectrum::{
     Krylov, Landmarks, Method, Nystrom, NystromFeatures, Origin, Problem, RandomFeatures, Sampling, features,
 };
 use crate::{FitContext, Result, fail_if};
-use ndarray::{Array1, Array2, ArrayView1, ArrayView2, Axis};
+use ndarray::{Array1, Array2, ArrayView1, ArrayView2, Axis, CowArray};
 
 /// Features that stand for a kernel, `φ(x)·φ(x') ≈ κ(x,x')`. Example: [`FeatureRidge`](super::FeatureRidge).
 #[derive(Clone, Debug, PartialEq)]
@@ -114,9 +114,13 @@ impl FeatureMap {
                 Ok(Map::Linear(scale.sqrt()))
             }
             FeatureMap::Nystrom { kernel, landmarks, choice } => {
-                let operator = context.kernel_operator(kernel, x)?;
+                // Features are f64 in any precision, and so is their normalisation: single precision would hide its small eigenvalues.
+                let context = FitContext { precision: Precision::F64, ..*context };
+                let among = among(*choice, n, *landmarks, context.seed);
+                let some = among.map_or(CowArray::from(x), |rows| x.select(Axis(0), &rows).into());
+                let operator = context.kernel_operator(kernel, some.view())?;
                 let nystrom = Nystrom { landmarks: *landmarks, choice: *choice };
-                nystrom.features(&Problem { operator: &operator, k: 1, context: *context }).map(Map::Nystrom)
+                nystrom.features(&Problem { operator: &operator, k: 1, context }).map(Map::Nystrom)
             }
             FeatureMap::Random { kernel, features, sampling } => {
                 context.budget.require(
@@ -138,6 +142,13 @@ impl FeatureMap {
     }
 }
 
+/// The rows of n among which landmarks are chosen, where it is not all of them: k-means++ takes n·m values of the kernel, and finds landmarks that are
+/// as good among fewer rows.
+fn among(choice: Landmarks, n: usize, landmarks: usize, seed: u64) -> Option<Vec<usize>> {
+    let some = || Landmarks::candidates(n, landmarks, seed);
+    (choice == Landmarks::KMeansPlusPlus).then(some).filter(|rows| rows.len() < n)
+}
+
 impl Map {
     /// φ `[b, p]` at points `[b, d]`.
     pub fn at(&self, x: Array2<f64>) -> Result<Array2<f64>> {
@@ -149,17 +160,38 @@ impl Map {
         }
     }
 
-    /// The functions `x ↦ φ(x)W` of points of `d` columns, for `w` `[p, m]`.
-    pub fn functions(self, w: Array2<f64>, d: usize, context: &FitContext) -> Extension {
+    /// The functions `x ↦ φ(x)W` of points of `d` columns, for `w` `[p, m]`. Kernel values are those of the context's precision where its rounding leaves
+    /// their digits, and else f64.
+    pub fn functions(self, w: Array2<f64>, d: usize, context: &FitContext) -> Result<Extension> {
         match self {
             Map::Linear(root) => {
-                Extension { features: Box::new(RowFeatures { values: d, outputs: 1 }), coefficients: w * root }
+                let features = Box::new(RowFeatures { values: d, outputs: 1 });
+                Ok(Extension { features, coefficients: w * root })
             }
-            Map::Nystrom(map) => map.functions(w.view(), context),
-            Map::Random(map) => Extension { features: Box::new(map), coefficients: w },
-            Map::Eigenfunctions(map) => Extension { coefficients: matmul(map.coefficients.view(), w.view()), ..map },
+            Map::Nystrom(map) => {
+                let precision = if rounds_well(&map, w.view(), context)? { context.precision } else { Precision::F64 };
+                Ok(map.functions(w.view(), &FitContext { precision, ..*context }))
+            }
+            Map::Random(map) => Ok(Extension { features: Box::new(map), coefficients: w }),
+            Map::Eigenfunctions(map) => {
+                Ok(Extension { coefficients: matmul(map.coefficients.view(), w.view()), ..map })
+            }
         }
     }
+}
+
+/// Whether `f(x) = κ(x,Z)C` with `C = NW` may be computed from kernel values of the context's precision: the rounding of values of size s, which is
+/// `ε s ‖c‖` for independent errors, must be far below the spread of f over the landmarks.
+fn rounds_well(map: &NystromFeatures, w: ArrayView2<f64>, context: &FitContext) -> Result<bool> {
+    /// Of the spread.
+    const SHARE: f64 = 1e-3;
+    if context.precision == Precision::F64 {
+        return Ok(true);
+    }
+    let (k, c) = (gram::<f64>(map.kernel(), map.landmarks(), Device::Cpu)?, matmul(map.normalisation(), w));
+    let (f, size) = (matmul(k.view(), c.view()), k.diag().fold(0.0, |most: f64, k| most.max(*k)));
+    let rounding = c.columns().into_iter().map(|c| context.roundoff() * size * c.dot(&c).sqrt());
+    Ok(rounding.zip(f.columns()).all(|(rounding, f)| rounding <= SHARE * f.std(0.0)))
 }
 
 /// `f(x) = b + φ(x)W`, and what it was fitted on.
@@ -206,5 +238,41 @@ impl FeatureFunctions {
         let coefficients = matrix(bundle, "coefficients", (features.dim(), encoding.width()))?;
         let offset = matrix(bundle, "offset", (1, encoding.width()))?.remove_axis(Axis(0));
         Ok(FeatureFunctions { functions: Extension { features, coefficients }, origin, encoding, offset })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{FeatureRidge, Fit, Predict};
+    use super::*;
+    use crate::data::Target;
+    use crate::rng::Rng;
+
+    /// A smooth function with little noise needs eigenvalues of the landmarks' matrix that single precision hides.
+    #[test]
+    fn single_precision_keeps_small_eigenvalues() {
+        let mut rng = Rng::new(4);
+        let x = Array2::from_shape_simple_fn((1500, 2), || rng.normal());
+        let y = x.rows().into_iter().map(|x| (3.0 * x[0]).sin() + (2.0 * x[1]).cos() + 1e-4 * rng.normal());
+        let (y, kernel) = (Target::Values(y.collect()), Kernel::parse("rbf(2)").unwrap());
+        let map = FeatureMap::Nystrom { kernel, landmarks: 300, choice: Landmarks::KMeansPlusPlus };
+        let scores = |precision| {
+            let context = FitContext { precision, ..FitContext::default() };
+            let fitted = FeatureRidge::new(map.clone()).fit(x.view(), &y, &context).unwrap();
+            (fitted.alpha, fitted.scores(x.view()).unwrap())
+        };
+        let ((alpha, double), (other, single)) = (scores(Precision::F64), scores(Precision::F32));
+        assert_eq!(alpha, other);
+        let (spread, off) = (double.std(0.0), (&single - &double).mapv(f64::abs));
+        let worst = off.fold(0.0, |most: f64, off| most.max(*off));
+        assert!(worst < 0.01 * spread, "{worst:e} of {spread:e}");
+    }
+
+    #[test]
+    fn landmarks_are_chosen_among_some_of_many_rows() {
+        assert_eq!(among(Landmarks::KMeansPlusPlus, 8192, 100, 0), None);
+        assert_eq!(among(Landmarks::KMeansPlusPlus, 9000, 3000, 0), None);
+        assert_eq!(among(Landmarks::KMeansPlusPlus, 9000, 100, 0).map(|rows| rows.len()), Some(8192));
+        assert_eq!(among(Landmarks::PivotedCholesky, 9000, 100, 0), None);
     }
 }

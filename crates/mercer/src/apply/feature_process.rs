@@ -144,7 +144,7 @@ impl Fit for FeatureProcess {
         let posterior = sums.posterior(c, noise);
         let left_out = sums.left_out(&data, c, noise)?;
         let left_out = left_out.into_iter().map(|(row, [f, deviation])| (row, [f + mean, deviation])).collect();
-        let extension = map.functions(posterior, x.ncols(), context);
+        let extension = map.functions(posterior, x.ncols(), context)?;
         let (weights, explained) = extension.coefficients.view().split_at(Axis(1), 1);
         let (weights, explained) = (weights.to_owned(), explained.to_owned());
         let kernel = scaled(kernel, c);

@@ -80,7 +80,7 @@ impl Fit for FeatureRidge {
         let head = Head { features: &at_rows, y: y_view, weights, intercept: true, context };
         let Solved { alpha, tried, weights, offset, left_out: (rows, scores), notes } = head.solve(self.alpha)?;
         let sharpness = left_out_sharpness(y, Some(&rows), scores.view());
-        let functions = map.functions(weights, x.ncols(), context);
+        let functions = map.functions(weights, x.ncols(), context)?;
         let origin = Origin::new(self.map.name(), self.map.kernel(), x.dim(), context, start);
         let functions = FeatureFunctions { origin, encoding, functions, offset };
         Ok(FittedFeatureRidge { alpha, tried, sharpness, functions, convergence: Convergence::default(), notes })

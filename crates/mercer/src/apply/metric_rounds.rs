@@ -4,8 +4,8 @@ use super::alpha::splits;
 use super::metric::{Metric, MetricForm};
 use super::targets::Encoding;
 use super::{
-    FeatureRidge, Fit, FittedFeatureRidge, FittedRidge, KernelSearch, Learner, Predict, RecursiveFeatureMachine, Ridge,
-    Saved, TriedMetric,
+    FeatureRidge, Fit, FittedFeatureRidge, FittedRidge, FoundKernel, KernelSearch, Learner, Predict,
+    RecursiveFeatureMachine, Ridge, Saved, TriedMetric,
 };
 use crate::compute::Device;
 use crate::data::Target;
@@ -171,39 +171,42 @@ impl Work<'_> {
         Ok(Round { metric, model, factor })
     }
 
-    /// The kernel for points `z` `[n, d]`. A lengthscale `auto` is found by the left-out error: at powers of two times the median distance,
-    /// and then, from round to round, about the last one.
+    /// The kernel for points `z` `[n, d]`, and its lengthscale over the median distance. A lengthscale `auto` is found by the left-out error: first as
+    /// [`KernelSearch`] finds it for the plain kernel, and then, from round to round, about the last one.
     fn kernel(&self, z: ArrayView2<f64>, last: Option<f64>) -> Result<(Kernel, f64)> {
         let (expression, seed) = (&self.machine.kernel, self.context.seed);
         if !expression.is_automatic() {
             return Ok((expression.resolve(z, seed)?, 1.0));
         }
-        let octaves = |about: f64, octaves: &[f64]| -> Vec<f64> { octaves.iter().map(|o| about * o.exp2()).collect() };
-        match last {
-            Some(last) => self.best_of(z, &octaves(last, &[-0.5, 0.0, 0.5])),
-            None => {
-                let (_, near) = self.best_of(z, &octaves(1.0, &[-3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0]))?;
-                self.best_of(z, &octaves(near, &[-0.5, 0.0, 0.5]))
-            }
-        }
+        let Some(last) = last else {
+            let found = self.search(z, vec![expression.clone()])?;
+            return Ok((found.kernel, found.factor));
+        };
+        self.best_of(z, &[-0.5, 0.0, 0.5].map(|octave: f64| last * octave.exp2()))
+    }
+
+    /// The best of some kernels for points `z` `[n, d]`.
+    fn search(&self, z: ArrayView2<f64>, candidates: Vec<Expression>) -> Result<FoundKernel> {
+        let RecursiveFeatureMachine { alpha, class_weights, .. } = self.machine;
+        let search =
+            KernelSearch { alpha: *alpha, class_weights: class_weights.clone(), ..KernelSearch::new(candidates) };
+        let quiet = FitContext { progress: &Silent, interrupt: None, ..*self.context };
+        search.best(z, self.y, &quiet)
     }
 
     /// The kernel whose lengthscale is the best of these multiples of the median distance.
     fn best_of(&self, z: ArrayView2<f64>, factors: &[f64]) -> Result<(Kernel, f64)> {
-        let RecursiveFeatureMachine { kernel, alpha, class_weights, .. } = self.machine;
-        let kernels: Vec<Kernel> =
-            factors.iter().map(|f| kernel.resolve_scaled(z, self.context.seed, *f)).collect::<Result<_>>()?;
+        let resolve = |factor: &f64| self.machine.kernel.resolve_scaled(z, self.context.seed, *factor);
+        let kernels: Vec<Kernel> = factors.iter().map(resolve).collect::<Result<_>>()?;
         let candidates: Vec<Expression> =
             kernels.iter().map(|kernel| Expression::parse(&kernel.to_string())).collect::<Result<_>>()?;
-        let search =
-            KernelSearch { alpha: *alpha, class_weights: class_weights.clone(), ..KernelSearch::new(candidates) };
-        let quiet = FitContext { progress: &Silent, interrupt: None, ..*self.context };
-        let best = search.best(z, self.y, &quiet)?.kernel;
+        let best = self.search(z, candidates)?.kernel;
         let place = kernels.iter().position(|kernel| *kernel == best).unwrap_or(0);
         Ok((best, factors[place]))
     }
 
-    /// The metric's form and the number of rounds with the least error on left-out rows, and a note on an interrupt.
+    /// The metric's form and the number of rounds with the least error on left-out rows, and a note on an interrupt. No rounds, where they may be
+    /// chosen, unless another number gains more over them than the standard error of the gain: chance must not decide.
     pub fn choose(&self) -> Result<(MetricForm, usize, Vec<TriedMetric>, Option<String>)> {
         let forms = self.machine.metric.map_or(vec![MetricForm::Diagonal, MetricForm::Full], |form| vec![form]);
         if let (Some(rounds), [form]) = (self.machine.rounds, &forms[..]) {
@@ -212,18 +215,17 @@ impl Work<'_> {
         let n = self.x.nrows();
         let folds = FOLDS.min(n);
         let looked_at = if n <= EVERY_FOLD { folds } else { 1 };
-        let (mut sums, mut seen, mut note, mut keeps): (Vec<TriedMetric>, _, _, _) = (vec![], 0, None, None);
+        let (mut all, mut note, mut keeps): (Vec<LeftOut>, _, _) = (vec![], None, None);
         for (fold, (rest, out)) in splits(n, folds, self.context.seed).take(looked_at).enumerate() {
             let stage = self.context.stage("fold", fold + 1, looked_at);
             let context = FitContext { progress: &stage, ..*self.context };
             let (tried, whole) = Work { context: &context, ..*self }.errors(&forms, &rest, &out)?;
             keeps.get_or_insert_with(|| self.context.keeps_best());
             // A part that was cut short counts only where there is no other.
-            if sums.is_empty() {
-                (sums, seen) = (tried, out.len());
+            if all.is_empty() {
+                all = tried;
             } else if whole {
-                sums.iter_mut().zip(tried).for_each(|(sum, tried)| sum.error += tried.error);
-                seen += out.len();
+                all.iter_mut().zip(tried).for_each(|(all, tried)| all.squares.extend(tried.squares));
             }
             if !whole {
                 note = Some(format!(
@@ -236,24 +238,23 @@ impl Work<'_> {
         if let Some(keeps) = keeps {
             keeps.cut_short();
         }
-        sums.iter_mut().for_each(|tried| tried.error /= seen as f64);
-        let allowed = sums.iter().filter(|tried| self.machine.rounds.is_none_or(|rounds| tried.rounds == rounds));
-        let best = allowed.min_by(|a, b| a.error.total_cmp(&b.error)).or(sums.first());
-        let best = best.ok_or_else(|| Error::Numerical("no metric gives a finite error".into()))?;
-        Ok((best.form, best.rounds, sums.clone(), note))
+        let best = best_metric(&all, self.machine.rounds)
+            .ok_or_else(|| Error::Numerical("no metric gives a finite error".into()))?;
+        Ok((best.form, best.rounds, all.iter().map(LeftOut::tried).collect(), note))
     }
 
-    /// The summed squared error on the rows `out` of machines fitted to the rows `rest`, of every form after every number of rounds; fewer
+    /// The squared errors on the rows `out` of machines fitted to the rows `rest`, of every form after every number of rounds; fewer
     /// after an interrupt. Also whether it is all of them.
-    fn errors(&self, forms: &[MetricForm], rest: &[usize], out: &[usize]) -> Result<(Vec<TriedMetric>, bool)> {
+    fn errors(&self, forms: &[MetricForm], rest: &[usize], out: &[usize]) -> Result<(Vec<LeftOut>, bool)> {
         let (x, y) = (self.x.select(Axis(0), rest), self.y.select(rest));
         let (new, truth) = (self.x.select(Axis(0), out), self.y.select(out));
         let truth = Encoding::encode(&truth, out.len(), -1.0, 1.0)?.1;
         let weights = self.machine.class_weights.of_rows(self.y)?;
         let weights: Vec<f64> = out.iter().map(|&i| weights.as_ref().map_or(1.0, |w| w[i])).collect();
-        let error = |round: &Round| -> Result<f64> {
+        let left_out = |form, rounds, round: &Round| -> Result<LeftOut> {
             let off = round.scores(new.view())? - &truth;
-            Ok(off.rows().into_iter().zip(&weights).map(|(e, w)| w * e.dot(&e)).sum())
+            let squares = off.rows().into_iter().zip(&weights).map(|(e, w)| w * e.dot(&e)).collect();
+            Ok(LeftOut { form, rounds, squares })
         };
         let rank = self.machine.rank.or((x.nrows() > EVERY_FOLD).then_some(LANDMARKS));
         let machine = RecursiveFeatureMachine { rank, ..self.machine.clone() };
@@ -266,7 +267,7 @@ impl Work<'_> {
         };
         // Every form starts from the same fit.
         let plain = staged(1, &|work| work.first())?;
-        let mut tried = vec![TriedMetric { form: forms[0], rounds: 0, error: error(&plain)? }];
+        let mut tried = vec![left_out(forms[0], 0, &plain)?];
         let _keeps = self.context.keeps_best();
         for (f, &form) in forms.iter().enumerate() {
             let mut last: Option<Round> = None;
@@ -275,10 +276,73 @@ impl Work<'_> {
                     return Ok((tried, false));
                 }
                 let round = staged(1 + f * most + rounds, &|work| work.next(last.as_ref().unwrap_or(&plain), form))?;
-                tried.push(TriedMetric { form, rounds, error: error(&round)? });
+                tried.push(left_out(form, rounds, &round)?);
                 last = Some(round);
             }
         }
         Ok((tried, true))
+    }
+}
+
+/// The errors of machines on rows that they have not seen.
+struct LeftOut {
+    form: MetricForm,
+    rounds: usize,
+    /// The weighted squared error of each row.
+    squares: Vec<f64>,
+}
+
+impl LeftOut {
+    fn tried(&self) -> TriedMetric {
+        TriedMetric { form: self.form, rounds: self.rounds, error: mean(&self.squares) }
+    }
+
+    /// The mean of how much less the error of each row is than under `other`, and the standard error of this mean.
+    fn gain_over(&self, other: &LeftOut) -> (f64, f64) {
+        let gains: Vec<f64> = self.squares.iter().zip(&other.squares).map(|(own, other)| other - own).collect();
+        let gain = mean(&gains);
+        let variance = gains.iter().map(|g| (g - gain) * (g - gain)).sum::<f64>() / (gains.len() - 1).max(1) as f64;
+        (gain, (variance / gains.len() as f64).sqrt())
+    }
+}
+
+/// The one with the least error of those with `rounds`; where they are free, of those that gain more over no rounds than the standard error, and no
+/// rounds.
+fn best_metric(all: &[LeftOut], rounds: Option<usize>) -> Option<&LeftOut> {
+    let plain = all.iter().find(|tried| tried.rounds == 0);
+    let gains = |tried: &LeftOut| {
+        let (gain, error) = plain.map_or((f64::INFINITY, 0.0), |plain| tried.gain_over(plain));
+        tried.rounds == 0 || gain > error
+    };
+    all.iter()
+        .filter(|tried| rounds.map_or_else(|| gains(tried), |rounds| tried.rounds == rounds))
+        .filter(|tried| mean(&tried.squares).is_finite())
+        .min_by(|a, b| mean(&a.squares).total_cmp(&mean(&b.squares)))
+        .or(all.first())
+}
+
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len().max(1) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_metric_must_be_better_than_chance_allows() {
+        let machine = |rounds, squares: &[f64]| LeftOut { form: MetricForm::Full, rounds, squares: squares.to_vec() };
+        let plain = machine(0, &[1.0, 1.0, 1.0, 1.0]);
+        // Gains .1 on every row, and 1.6 on one row and −.3 on the others: means .1 and .175, standard errors 0 and .475.
+        let (steady, lucky) = (machine(1, &[0.9, 0.9, 0.9, 0.9]), machine(2, &[-0.6, 1.3, 1.3, 1.3]));
+        let chosen = |all: &[LeftOut], rounds| best_metric(all, rounds).map(|best| best.rounds);
+        assert!((lucky.gain_over(&plain).1 - 0.475).abs() < 1e-12);
+        let all = [plain, steady, lucky];
+        assert_eq!(chosen(&all, None), Some(1));
+        assert_eq!(chosen(&all, Some(2)), Some(2));
+        let [plain, _, lucky] = all;
+        assert_eq!(chosen(&[plain, lucky], None), Some(0));
+        // Where no error is finite, no rounds.
+        assert_eq!(chosen(&[machine(0, &[f64::NAN]), machine(1, &[f64::NAN])], None), Some(0));
     }
 }

@@ -27,7 +27,8 @@ const FEWEST: usize = 20;
 ///
 /// The number of rounds, and whether M is full or diagonal, are those with the least error on rows that the machine has not seen: each of
 /// five parts of the rows in turn, or, above 2000 rows, one of them. No rounds at all, which is ridge regression, are among what is
-/// compared. Lengthscales `median` and `auto` are found anew under every metric, and so is α.
+/// compared, and are chosen unless another number gains more than the standard error of the gain. Lengthscales `median` and `auto` are found anew under
+/// every metric, and so is α.
 ///
 /// ```
 /// use mercer::apply::{Fit, MetricForm, Predict, RecursiveFeatureMachine};

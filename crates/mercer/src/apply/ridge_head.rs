@@ -7,10 +7,14 @@ use crate::linalg::{eigh, matmul};
 use crate::rng::Rng;
 use crate::spectrum::add_gram;
 use crate::{Error, FitContext, Result, fail_if};
-use ndarray::{Array1, Array2, ArrayView1, ArrayView2, Axis, concatenate, s};
+use ndarray::{Array1, Array2, ArrayView1, ArrayView2, Axis, Zip, concatenate, s};
+use rayon::prelude::*;
 
 /// Rows of Φ that are in memory at once, as many as are read from a file at a time.
 pub(super) const BLOCK: usize = crate::data::BLOCK;
+
+/// Rows that a thread prepares at a time.
+const ROWS: usize = 256;
 
 /// Rows whose left-out error is measured, at most: the mean over so many is known to about one or two percent, and the same rows compare
 /// every α.
@@ -211,12 +215,20 @@ impl Sums {
 
     /// Adds features `[b, p]`, targets `[b, m]` and the roots `[b]` of the rows' weights.
     fn add(&mut self, mut phi: Array2<f64>, y: Array2<f64>, root: Array1<f64>) {
-        phi -= &self.shift;
-        phi *= &root.view().insert_axis(Axis(1));
+        let pieces: Vec<_> =
+            phi.axis_chunks_iter_mut(Axis(0), ROWS).zip(root.axis_chunks_iter(Axis(0), ROWS)).collect();
+        pieces.into_par_iter().for_each(|(mut phi, root)| {
+            for (mut phi, &root) in phi.rows_mut().into_iter().zip(root) {
+                Zip::from(&mut phi).and(&self.shift).for_each(|phi, shift| *phi = (*phi - shift) * root);
+            }
+        });
         let y = y * root.view().insert_axis(Axis(1));
         add_gram(&mut self.gram, &mut self.product, phi.view());
-        self.cross += &matmul(phi.t(), y.view());
-        self.phi += &phi.t().dot(&root);
+        // One product has the sums by y and by the weights.
+        let m = y.ncols();
+        let sums = matmul(phi.t(), beside(&[y.view(), root.view().insert_axis(Axis(1))]).view());
+        self.cross += &sums.slice(s![.., ..m]);
+        self.phi += &sums.column(m);
         self.y += &y.t().dot(&root);
         self.total += root.dot(&root);
     }
@@ -323,6 +335,7 @@ impl LeftOut {
             grid.iter().map(|&alpha| path.inverse(alpha).insert_axis(Axis(1))).collect(),
             grid.iter().map(|&alpha| path.filtered(alpha)).collect(),
         ];
+        let [filtered, inverses] = [&filtered, &inverses].map(|all| all.iter().map(|a| a.view()).collect::<Vec<_>>());
         let fitted = matmul(self.z.view(), beside(&filtered).view());
         let sums = matmul(self.z.mapv(|z| z * z).view(), beside(&inverses).view());
         let leverage = (sums + path.share) * self.w.view().insert_axis(Axis(1));
@@ -342,9 +355,8 @@ impl LeftOut {
 }
 
 /// Matrices of as many rows, side by side.
-fn beside(parts: &[Array2<f64>]) -> Array2<f64> {
-    let views: Vec<_> = parts.iter().map(|part| part.view()).collect();
-    concatenate(Axis(1), &views).expect("as many rows")
+fn beside(parts: &[ArrayView2<f64>]) -> Array2<f64> {
+    concatenate(Axis(1), parts).expect("as many rows")
 }
 
 /// Bytes that a head on `p` features takes.

@@ -1,5 +1,6 @@
 //! The search for a kernel and its lengthscales, by the error on left-out points or by the marginal likelihood.
 
+use super::ridge_head::memory;
 use super::{Alpha, ClassWeights, Criterion, FeatureMap, FeatureRidge, Fit, Tuning};
 use crate::data::Target;
 use crate::kernel::{Expression, Kernel};
@@ -49,6 +50,8 @@ pub struct KernelSearch {
 pub struct FoundKernel {
     /// The best kernel.
     pub kernel: Kernel,
+    /// Its lengthscales `auto` over the median distance of the rows that were looked at; 1 where it has none.
+    pub factor: f64,
     /// What was compared.
     pub criterion: Criterion,
     /// Everything that was tried, the best first.
@@ -77,6 +80,15 @@ impl KernelSearch {
         KernelSearch { candidates, criterion, alpha: Alpha::LeaveOneOut, class_weights: ClassWeights::Equal }
     }
 
+    /// Bytes that the search takes for points of `d` columns: the rows that are looked at, and a fit on features of landmarks; along gradients, eight
+    /// matrices of the rows that [`Tuning`] looks at.
+    pub fn memory(&self, d: usize) -> u64 {
+        let tuned = self.criterion == Criterion::Likelihood || self.candidates.iter().any(Expression::has_ard);
+        let rows = 3 * 8 * (ROWS * d) as u64;
+        let tuning = if tuned { 8 * 8 * (Tuning::default().rows as u64).pow(2) } else { 0 };
+        rows.saturating_add(memory(LANDMARKS).max(tuning))
+    }
+
     /// The best for the points `x` `[n, d]` and their targets.
     pub fn best(&self, x: ArrayView2<f64>, y: &Target, context: &FitContext) -> Result<FoundKernel> {
         let rows = Rng::new(context.seed).fork(0x7365_6172).sample(x.nrows(), ROWS.min(x.nrows()));
@@ -93,10 +105,11 @@ impl KernelSearch {
             keeps.cut_short();
         }
         tried.sort_by(|(_, a), (_, b)| a.error.total_cmp(&b.error));
-        let kernel = tried.first().map(|(kernel, _)| kernel.clone());
+        let best = tried.first().map(|(resolved, _)| resolved.clone());
         let tried = tried.into_iter().map(|(_, tried)| tried).collect();
-        let kernel = kernel.ok_or_else(|| Error::input("there is no kernel to choose among; name at least one"))?;
-        Ok(FoundKernel { kernel, criterion: self.criterion, tried, rows: rows.len(), cut_short })
+        let (kernel, factor) =
+            best.ok_or_else(|| Error::input("there is no kernel to choose among; name at least one"))?;
+        Ok(FoundKernel { kernel, factor, criterion: self.criterion, tried, rows: rows.len(), cut_short })
     }
 }
 
@@ -113,7 +126,8 @@ struct Sample<'a, 'c> {
 /// What was tried so far.
 #[derive(Default)]
 struct AllTried<'a> {
-    tried: Vec<(Kernel, TriedKernel)>,
+    /// Each kernel with its factor on the median distance, and its error.
+    tried: Vec<((Kernel, f64), TriedKernel)>,
     /// How many of them are of the present candidate.
     of_candidate: usize,
     /// From the first that was tried on.
@@ -179,10 +193,10 @@ impl<'c> Sample<'_, 'c> {
         let found = Tuning { criterion, ..Tuning::default() }.best(candidate, self.x, self.y, &context)?;
         if criterion == Criterion::LeftOut {
             // Judged as all others are.
-            return self.try_kernel(found.kernel, candidate, all).map(|_| ());
+            return self.try_kernel((found.kernel, 1.0), candidate, all).map(|_| ());
         }
         let text = found.kernel.to_string();
-        all.tried.push((found.kernel, TriedKernel { kernel: text, alpha: found.noise, error: found.value }));
+        all.tried.push(((found.kernel, 1.0), TriedKernel { kernel: text, alpha: found.noise, error: found.value }));
         all.keeps.get_or_insert_with(|| self.context.keeps_best());
         Ok(())
     }
@@ -193,11 +207,17 @@ impl<'c> Sample<'_, 'c> {
         if all.ends_here(self.context) {
             return Ok(f64::INFINITY);
         }
-        self.try_kernel(candidate.resolve_scaled(self.x, self.context.seed, octave.exp2())?, candidate, all)
+        let factor = octave.exp2();
+        self.try_kernel((candidate.resolve_scaled(self.x, self.context.seed, factor)?, factor), candidate, all)
     }
 
-    /// The left-out error under a kernel.
-    fn try_kernel(&self, kernel: Kernel, candidate: &Expression, all: &mut AllTried<'c>) -> Result<f64> {
+    /// The left-out error under a kernel, which has a factor on the median distance.
+    fn try_kernel(
+        &self,
+        (kernel, factor): (Kernel, f64),
+        candidate: &Expression,
+        all: &mut AllTried<'c>,
+    ) -> Result<f64> {
         let quiet = FitContext { progress: &Silent, interrupt: None, ..*self.context };
         let map = match FeatureMap::of_kernel(&kernel, self.x.dim(), Some(LANDMARKS), &quiet) {
             FeatureMap::Nystrom { kernel, landmarks, .. } => {
@@ -211,7 +231,8 @@ impl<'c> Sample<'_, 'c> {
         let ridge = FeatureRidge { map, alpha, class_weights: self.search.class_weights.clone() };
         let fitted = ridge.fit(self.x, self.y, &quiet)?;
         let error = fitted.tried.iter().map(|t| t.error).fold(f64::INFINITY, f64::min);
-        all.tried.push((kernel.clone(), TriedKernel { kernel: kernel.to_string(), alpha: fitted.alpha, error }));
+        let text = kernel.to_string();
+        all.tried.push(((kernel, factor), TriedKernel { kernel: text, alpha: fitted.alpha, error }));
         all.keeps.get_or_insert_with(|| self.context.keeps_best());
         all.of_candidate += 1;
         let total = if candidate.is_automatic() { (2 * NEAR + 1) as usize + 2 * REFINED.len() } else { 1 };
