@@ -24,6 +24,7 @@ mod gpu;
 mod kernels;
 mod laplace;
 mod neural;
+mod views;
 
 type Failure = Box<dyn std::error::Error>;
 
