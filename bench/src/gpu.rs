@@ -1,6 +1,6 @@
 //! Jobs on the first GPU: products, top pairs and training steps, with the data on the GPU and timed there.
 
-use crate::{Failure, neural, solvers};
+use crate::{Failure, neural, solvers, views};
 use mercer::FitContext;
 use mercer::compute::{Device, Math};
 use mercer::kernel::Kernel;
@@ -42,6 +42,10 @@ pub fn run(job: &str, repeats: usize) -> Result<Value, Failure> {
         other => match other.split_once('_') {
             Some(("neuralef", size)) => training_step(neural::NEURALEF, size, math, device),
             Some(("ritz", size)) => training_step(Kind::Ritz(Ritz), size, math, device),
+            Some(("resnet18", size)) => views::step(size, math, device, repeats),
+            Some(("pass", size)) => views::pass(size, math, device, repeats),
+            Some(("parts", size)) => views::parts(size, device, repeats),
+            Some(("views", size)) => views::views(size, device, repeats),
             _ => Err(format!("unknown job '{other}'").into()),
         },
     };

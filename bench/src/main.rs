@@ -25,6 +25,7 @@ mod kernels;
 mod laplace;
 mod neural;
 mod solvers;
+mod views;
 
 type Failure = Box<dyn std::error::Error>;
 

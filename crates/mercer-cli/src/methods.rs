@@ -226,6 +226,11 @@ pub fn positive(word: &str) -> Result<f64, String> {
     number(word, |v| v > 0.0, "it must be a number above 0")
 }
 
+/// Reads a finite number from zero.
+pub fn non_negative(word: &str) -> Result<f64, String> {
+    number(word, |v| v >= 0.0, "it must be a number from 0")
+}
+
 /// Reads a finite number that keeps a rule.
 pub fn number(word: &str, allowed: fn(f64) -> bool, rule: &str) -> Result<f64, String> {
     word.parse().ok().filter(|v: &f64| v.is_finite() && allowed(*v)).ok_or_else(|| rule.into())

@@ -460,8 +460,8 @@ fn steps_of_control_are_those_of_the_optimizer(device: Device) {
     let mut control = Control::new(device, 5, 1).unwrap();
     control.start(Rule::ADAM, 0, (0..).map(|s| schedule.at(s)));
     for _ in 0..5 {
-        let gradient = random_tensor(device, &[1001], &mut rng);
-        optimizer.step(&mut theta, &gradient);
+        let mut gradient = random_tensor(device, &[1001], &mut rng);
+        optimizer.step(&mut theta, &mut gradient);
         control.end_step(Rule::ADAM, clip, &mut other, &gradient, &mut moments);
     }
     assert_eq!(theta.to_host().unwrap(), other.to_host().unwrap());

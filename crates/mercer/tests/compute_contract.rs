@@ -3,6 +3,8 @@
 #[macro_use]
 #[path = "../../mercer-engine/tests/common/devices.rs"]
 mod devices;
+#[path = "contract/halves.rs"]
+mod halves_of_images;
 #[path = "contract/images.rs"]
 mod images;
 #[path = "contract/views.rs"]
@@ -20,6 +22,7 @@ on_every_device! {
     dense_layers_and_their_derivatives,
     norms_and_sums,
     optimizer_steps,
+    layer_wise_rates,
     second_order_passes,
     products_of_every_matrix_with_one,
     radial_features_and_their_derivatives,
@@ -146,6 +149,25 @@ fn elementwise(device: Device) {
             let want = |i: usize| x[(i / (m * n) * m + i % m) * n + i % (m * n) / m];
             assert_eq!(host(&out), (0..x.len()).map(want).collect::<Vec<f64>>());
         }
+    });
+}
+
+/// Tensors of one number, of several pieces and of a whole number of them; what lies between them stays.
+fn layer_wise_rates(device: Device) {
+    on(device, 8, |on| {
+        let n = 60_000;
+        let ranges = vec![40_000..59_000, 3..4, 10..18_394, 20_000..36_384];
+        let ((theta, t), (g, mut tg)) = (on.random(&[n]), on.random(&[n]));
+        let tensors = Adapted::new(device, ranges.clone()).unwrap();
+        adapt(&tensors, 0.01, 0.3, &t, &mut tg);
+        let mut want = g.clone();
+        for range in ranges {
+            let full: Vec<f64> = range.clone().map(|i| g[i] + f64::from(0.3f32) * theta[i]).collect();
+            let norm = |x: &[f64]| x.iter().map(|v| v * v).sum::<f64>().sqrt();
+            let rate = f64::from(0.01f32) * norm(&theta[range.clone()]) / norm(&full);
+            range.zip(full).for_each(|(i, full)| want[i] = rate * full);
+        }
+        close("adapted gradients", &tg, at(&want), 1e-6);
     });
 }
 

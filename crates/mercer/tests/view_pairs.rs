@@ -370,6 +370,34 @@ fn an_eigenmap_of_digits_is_a_code_in_order() {
     assert!(own.origin.method.contains("without") && own.eigenvalues.len() <= 8);
 }
 
+/// Without its projector, the code is linear in the units of the trained network: training does not depend on what is kept of it, and one
+/// that is not trained has the units of the network alone.
+#[test]
+fn a_code_without_its_projector_is_made_of_the_networks_units() {
+    let digits = mercer::data::open("digits", &Default::default()).unwrap();
+    let x = digits.x.to_f64().into_owned();
+    let rows = ViewRows { image: digits.shape, ..ViewRows::new(x.clone()) };
+    let settings = Settings { batch: 128, validation_points: 256, ..Settings::default() };
+    let kept = ViewEigenmap { epochs: 2, settings, ..ViewEigenmap::new("conv(4, 3) bn relu gap dense(12) relu", 8) };
+    let dropped = ViewEigenmap { drop_projector: true, k: 20, projector: Some(16), ..kept.clone() };
+    let code = dropped.fit(&rows, None, &FitContext::default()).unwrap();
+    // Twelve units, less those that are constant or of no positive eigenvalue.
+    assert!((4..=12).contains(&code.eigenvalues.len()), "{:?}", code.eigenvalues);
+    assert!(code.eigenvalues.windows(2).all(|two| two[0] >= two[1]));
+    let training = code.training.as_ref().unwrap();
+    assert!(training.architecture.contains("dense(16) bn relu dense(20)"), "{}", training.architecture);
+    // The same numbers as a network of these layers alone, where nothing is trained.
+    let untrained = |eigenmap: &ViewEigenmap| {
+        let eigenmap = ViewEigenmap { epochs: 0, ..eigenmap.clone() };
+        eigenmap.fit(&rows, None, &FitContext::default()).unwrap().eigenvalues
+    };
+    let alone = ViewEigenmap { k: 12, projector: Some(0), drop_projector: false, ..kept.clone() };
+    let (whole, first) = (untrained(&alone), untrained(&dropped));
+    assert!(whole.iter().zip(&first).all(|(a, b)| (a - b).abs() < 1e-9), "{whole:?} {first:?}");
+    let refused = ViewEigenmap { drop_projector: true, ritz: false, ..kept }.fit(&rows, None, &FitContext::default());
+    assert!(refused.map(drop).unwrap_err().to_string().contains("no order"));
+}
+
 /// Embeddings under each operator: components, discriminants and pairs against their definitions.
 #[test]
 fn embeddings_are_ordered_by_what_belongs_together() {

@@ -5,18 +5,18 @@ use crate::certificate;
 use crate::context::Context;
 use crate::input::{Reader, has_test_part, scaling};
 use crate::keeping::Keeping;
-use crate::methods::{choice, positive};
+use crate::methods::{choice, non_negative, positive};
 use crate::output::Output;
 use crate::text;
 use crate::training;
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use mercer::apply::{FittedCode, PairCertificate, Saved, ViewEigenmap, ViewRows};
-use mercer::compute::Rule;
+use mercer::compute::{Math, Rule};
 use mercer::data::{Dataset, Scaling, Target};
 use mercer::net::ScheduleKind;
 use mercer::spectrum::neural::{Augmentation, PairObjective, Settings};
-use mercer::{FitContext, Result, fail_if};
+use mercer::{Error, FitContext, Result, fail_if};
 use serde_json::json;
 use std::path::PathBuf;
 
@@ -58,6 +58,10 @@ pub struct Eigenmap {
     #[arg(long, value_name = "N")]
     projector: Option<usize>,
 
+    /// Take the code from the network's units before the projector, in the order that Rayleigh–Ritz on the pairs gives them
+    #[arg(long, conflicts_with_all = ["no_ritz", "embeddings"])]
+    drop_projector: bool,
+
     /// Times that every row is seen, as two views each
     #[arg(long, value_name = "N", default_value_t = 100)]
     epochs: u64,
@@ -77,6 +81,14 @@ pub struct Eigenmap {
     /// Optimizer
     #[arg(long, alias = "optimizer", default_value = "adam", value_parser = choice(&Rule::NAMED))]
     optimiser: Rule,
+
+    /// Weight decay of the optimizer [default: 1e-6 for lars, which spares biases and norms, 0.01 for adamw, else 0]
+    #[arg(long, value_name = "RATE", value_parser = non_negative, allow_negative_numbers = true)]
+    weight_decay: Option<f64>,
+
+    /// How a GPU rounds in training steps: bf16 is fastest, and keeps images in bf16 from layer to layer; the CPU has f32
+    #[arg(long, default_value = "tf32", value_parser = choice(&[("bf16", Math::Bf16), ("tf32", Math::Tf32), ("f32", Math::F32)]))]
+    precision: Math,
 
     /// Rows for the certificate and the accuracy of neighbours [default: the test part of the set, else a tenth, held out]
     #[arg(long, value_name = "DATA", conflicts_with = "pairs")]
@@ -118,7 +130,7 @@ impl Eigenmap {
         let test = test.filter(|_| self.pairs.is_none()).map(|test| view_rows(&test, None)).transpose()?;
         let partners = self.pairs.as_ref().map(|file| self.reader.open_like(file, &schema, context)).transpose()?;
         let rows = view_rows(&rows, partners.as_ref())?;
-        let eigenmap = self.estimator();
+        let eigenmap = self.estimator()?;
         let code = context.fitting(|fit| eigenmap.fit(&rows, test.as_ref(), &FitContext { data, ..*fit }))?;
         code.notes.iter().for_each(|note| context.warn(note));
         if let Some(out) = &out {
@@ -132,20 +144,27 @@ impl Eigenmap {
         context.costly_result(&object, || said(&code))
     }
 
-    fn estimator(&self) -> ViewEigenmap {
+    fn estimator(&self) -> Result<ViewEigenmap> {
+        let rule = match self.weight_decay {
+            None => Some(self.optimiser),
+            Some(decay) => self.optimiser.with_weight_decay(decay as f32),
+        };
+        let rule = rule.ok_or_else(|| Error::input("rmsprop has no weight decay; use sgd, lars or adamw"))?;
         let named = PairObjective::named().into_iter().find(|(name, _)| *name == self.objective);
         let usual = Settings::default();
-        ViewEigenmap {
+        Ok(ViewEigenmap {
             projector: self.projector,
+            drop_projector: self.drop_projector,
             augmentation: self.augment.clone(),
             objective: named.expect("a name that the option allows").1,
             ritz: !self.no_ritz,
             epochs: self.epochs,
             settings: Settings {
                 batch: self.batch as usize,
-                rule: self.optimiser,
+                rule,
                 learning_rate: self.rate,
                 schedule: self.schedule,
+                math: self.precision,
                 checkpoint: self.keeping.checkpoint.clone(),
                 checkpoint_seconds: self.keeping.checkpoint_every.unwrap_or(usual.checkpoint_seconds),
                 resume: self.keeping.resume,
@@ -153,7 +172,7 @@ impl Eigenmap {
                 ..usual
             },
             ..ViewEigenmap::new(self.net.clone().unwrap_or_default(), self.k)
-        }
+        })
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::context::Context;
 use crate::input::{Reader, TaskChoice, encoded, has_test_part, scaling};
 use crate::keeping::Keeping;
-use crate::methods::{number, positive};
+use crate::methods::{non_negative, number, positive};
 use crate::output::Output;
 use crate::text;
 use clap::Args;
@@ -268,8 +268,4 @@ fn line(epoch: &Epoch, epochs: u64, rows: usize) -> String {
 
 fn share(text: &str) -> Result<f64, String> {
     number(text, |v| (0.0..1.0).contains(&v), "must lie from 0 to below 1")
-}
-
-fn non_negative(text: &str) -> Result<f64, String> {
-    number(text, |v| v >= 0.0, "must be a number from 0")
 }

@@ -20,6 +20,7 @@
 //! ```
 
 mod activation;
+mod adapt;
 mod augment;
 mod batch_norm;
 mod control;
@@ -28,6 +29,7 @@ pub mod cuda;
 mod elementwise;
 mod formula;
 mod gemm;
+pub mod halves;
 mod jet;
 pub mod ledger;
 mod norm;
@@ -44,6 +46,7 @@ mod update;
 mod view;
 
 pub use activation::{activation, activation_vjp, bias_slope};
+pub use adapt::{Adapted, adapt};
 pub use augment::{Move, View, ViewLayout, shift_mirror, views};
 pub use batch_norm::{
     EPSILON, Normalized, batch_norm, batch_norm_jvp, batch_norm_vjp, batch_statistics, running_average,

@@ -1,6 +1,6 @@
 //! Softmax cross-entropy: the loss of a classifier, its gradient, and the number of correct predictions.
 
-use super::cuda::{Arg, args, images};
+use super::cuda::images;
 use super::tensor::{Tensor, on_gpu};
 
 /// With `p = softmax(z)`, adds the loss `Σ_b −ln p_{b,y}` and the number of correct predictions to `totals` `[2]`, and
@@ -12,11 +12,7 @@ pub fn softmax_cross_entropy(logits: &Tensor, labels: &Tensor, grad: Option<&mut
     let (count, batch, classes) = logits.as_matrices();
     assert!(count == 1 && labels.len() == batch && totals.len() == 2, "softmax of {logits} with {labels} labels");
     assert!(grad.as_ref().is_none_or(|g| g.len() == logits.len()), "softmax: grad and logits differ in size");
-    on_gpu!(logits, |gpu| {
-        let arguments = args![[batch, classes].map(Arg::size), logits, labels, grad.as_deref(), totals];
-        // SAFETY: the shapes were compared above, and the kernel skips labels that are no class.
-        unsafe { gpu.launch(images::compiled(), "softmax_cross_entropy", [1, 1, 1], 1024, 0, &arguments) }
-    });
+    on_gpu!(logits, |gpu| images::softmax_cross_entropy(gpu, logits, labels, grad.as_deref(), totals));
     let mut grad = grad.map(|g| g.host_mut().chunks_exact_mut(classes));
     let (mut loss, mut right) = (0.0, 0.0);
     for (z, &label) in logits.host().chunks_exact(classes).zip(labels.host()) {

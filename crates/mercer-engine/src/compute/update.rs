@@ -25,6 +25,16 @@ pub enum Rule {
         /// ε
         epsilon: f32,
     },
+    /// LARS: `g ← η ‖θ‖/‖g + λθ‖ (g + λθ)` for every matrix and every convolution by itself ([`super::adapt`]), then
+    /// `m ← μ m + g; θ ← θ − rate·m`. Biases and the numbers of norms have neither decay nor a rate of their own.
+    Lars {
+        /// μ
+        momentum: f32,
+        /// λ
+        weight_decay: f32,
+        /// η
+        trust: f32,
+    },
     /// `m ← β₁ m + (1 − β₁) g; v ← β₂ v + (1 − β₂) g²;`
     /// `θ ← θ − η (m/(1 − β₁ᵗ)) / (√(v/(1 − β₂ᵗ)) + ε) − η λ θ`
     Adam {
@@ -46,18 +56,40 @@ impl Rule {
     /// RMSProp with its usual constants.
     pub const RMS_PROP: Rule = Rule::RmsProp { decay: 0.99, epsilon: 1e-8 };
 
+    /// LARS with the constants of self-supervised training: its rate is some hundred times that of SGD.
+    pub const LARS: Rule = Rule::Lars { momentum: 0.9, weight_decay: 1e-6, trust: 1e-3 };
+
     /// The optimizers by name, with their usual constants.
-    pub const NAMED: [(&str, Rule); 4] = [
+    pub const NAMED: [(&str, Rule); 5] = [
         ("adam", Rule::ADAM),
         ("adamw", Rule::Adam { beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay: 0.01 }),
+        ("lars", Rule::LARS),
         ("rmsprop", Rule::RMS_PROP),
         ("sgd", Rule::Sgd { momentum: 0.9, weight_decay: 0.0 }),
     ];
 
+    /// The same with another weight decay λ; `None` for a rule that has none.
+    pub fn with_weight_decay(self, weight_decay: f32) -> Option<Rule> {
+        match self {
+            Rule::Sgd { momentum, .. } => Some(Rule::Sgd { momentum, weight_decay }),
+            Rule::Lars { momentum, trust, .. } => Some(Rule::Lars { momentum, weight_decay, trust }),
+            Rule::Adam { beta1, beta2, epsilon, .. } => Some(Rule::Adam { beta1, beta2, epsilon, weight_decay }),
+            Rule::RmsProp { .. } => None,
+        }
+    }
+
+    /// How parameters move along a gradient that is adapted already: SGD for LARS, else the rule itself.
+    pub(super) fn once_adapted(self) -> Rule {
+        match self {
+            Rule::Lars { momentum, .. } => Rule::Sgd { momentum, weight_decay: 0.0 },
+            rule => rule,
+        }
+    }
+
     /// Whether the rule uses `m`, and whether it uses `v`.
     pub fn moments(self) -> [bool; 2] {
         match self {
-            Rule::Sgd { .. } => [true, false],
+            Rule::Sgd { .. } | Rule::Lars { .. } => [true, false],
             Rule::RmsProp { .. } => [false, true],
             Rule::Adam { .. } => [true, true],
         }
@@ -73,7 +105,7 @@ pub struct Clip<'a> {
     pub norm_squared: &'a Tensor,
 }
 
-/// Step `t` (counted from one) of `rule` at learning rate `eta`. All tensors have the same length; a moment that the rule
+/// Step `t` (counted from one) of `rule` at learning rate `eta`; of LARS that part which follows [`super::adapt`]. All tensors have the same length; a moment that the rule
 /// does not use may be empty ([`Rule::moments`]).
 #[allow(clippy::too_many_arguments)]
 pub fn update(
@@ -86,7 +118,7 @@ pub fn update(
     m: &mut Tensor,
     v: &mut Tensor,
 ) {
-    let len = theta.len();
+    let (len, rule) = (theta.len(), rule.once_adapted());
     check_lengths(rule, theta, grad, [m, v]);
     on_gpu!(theta, |gpu| {
         let Some(mut scalars) = cuda::scratch(gpu, 12) else { return };
@@ -134,6 +166,7 @@ vectorized! {
                     *theta -= eta * *m;
                 }
             }
+            Rule::Lars { .. } => unreachable!("the gradient is adapted"),
             Rule::RmsProp { decay, epsilon } => {
                 for ((theta, v), g) in theta.iter_mut().zip(v).zip(g) {
                     let g = factor * g;

@@ -1,6 +1,6 @@
 //! Batch norm with its activation: `y = φ(γ (x − μ)/√(σ² + ε) + β)` for every channel.
 
-use super::{Facts, Gradient, Layer, Mode, Pass, Piece, Trace, Weights, input_gradient};
+use super::{Facts, Gradient, Layer, Mode, Part, Pass, Piece, Trace, Weights, input_gradient};
 use crate::Result;
 use crate::compute::{self, Activation, Normalized, Tensor};
 use crate::rng::Rng;
@@ -50,6 +50,10 @@ impl Layer for BatchNorm {
             Piece::constant("running_mean", 0, &[c]),
             Piece::constant("running_var", c, &[c]),
         ]
+    }
+
+    fn part(&self) -> Part<'_> {
+        Part::Norm(self)
     }
 
     fn init(&self, _: &mut Rng, parameters: &mut [f32], constants: &mut [f32]) {

@@ -1,7 +1,7 @@
 //! The convolution with its activation: `y = φ(w ⋆ x + b)`.
 
 use super::ntk::{Convolved, Evaluated, Jacobian};
-use super::{Draw, Facts, Gradient, Layer, Pass, Piece, Trace, WeightSpec, Weights, gain, input_gradient};
+use super::{Draw, Facts, Gradient, Layer, Part, Pass, Piece, Trace, WeightSpec, Weights, gain, input_gradient};
 use crate::Result;
 use crate::compute::{self, Activation, Convolution, Store, Tensor};
 
@@ -57,6 +57,10 @@ impl Layer for Conv {
             pieces.push(Piece::trained("bias", self.weights(), &[out]));
         }
         pieces
+    }
+
+    fn part(&self) -> Part<'_> {
+        Part::Conv(self)
     }
 
     fn draw(&self) -> Option<Draw> {

@@ -50,6 +50,7 @@ mod dropout;
 mod fold;
 mod foreign;
 mod fourier;
+mod image_trunk;
 mod l2_norm;
 mod layer_norm;
 mod named;
@@ -75,6 +76,7 @@ pub use description::{Along, Description, LayerSpec, Pad, Spread, WeightSpec, Wi
 use dropout::Dropout;
 pub use foreign::rename;
 use fourier::FourierFeatures;
+use image_trunk::Part;
 use l2_norm::L2Norm;
 use layer_norm::LayerNorm;
 pub use named::{NAMES, named};
@@ -112,6 +114,11 @@ trait Layer: std::fmt::Debug + Send + Sync {
     /// The two chains of layers inside it whose outputs are added, if it is made of such.
     fn inner(&self) -> [&[Box<dyn Layer>]; 2] {
         [&[], &[]]
+    }
+
+    /// What it is to a trunk of images in bf16.
+    fn part(&self) -> Part<'_> {
+        Part::Other
     }
 
     /// How its parameters are drawn, if they are.

@@ -2,8 +2,9 @@
 
 use super::build::{Built, build};
 use super::chain::{Chain, consecutive};
+use super::image_trunk::{ImagePass, ImageTrunk};
 use super::{Description, Facts, Gradient, Layer, LayerSpec, Mode, Slot, Trace, Weights};
-use crate::compute::{self, Device, Pool, Tensor};
+use crate::compute::{self, Device, Pool, Tensor, halves};
 use crate::rng::Rng;
 use crate::syntax::excerpt;
 use crate::{Error, Result, fail_if};
@@ -15,6 +16,8 @@ pub struct Network {
     /// What each of them puts out, where that is an image.
     images: Vec<Option<[usize; 3]>>,
     places: Vec<Place>,
+    /// Its first layers on images in bf16, where they are such.
+    image_trunk: Option<ImageTrunk>,
     description: Description,
     inputs: usize,
     networks: usize,
@@ -45,6 +48,10 @@ pub struct Workspace {
     pub(super) traces: Vec<Trace>,
     /// Gradients or tangents on their way through the layers.
     flow: [Tensor; 2],
+    /// Training passes through the trunk of images in bf16, where they were asked for.
+    images: Option<ImagePass>,
+    /// Whether the last forward pass was one of those.
+    in_bf16: bool,
 }
 
 /// With a layer of this many parameters or more, every layer's start at a multiple of four: tensor cores read 16 bytes at
@@ -70,7 +77,10 @@ impl Network {
             slots: [0, 1].map(|kind| Slot { at: at[kind], stride: strides[kind] }),
         };
         let places = shared_starts.into_iter().map(|at| place(1, at, [0, 0]));
-        let places = places.chain(own_starts.into_iter().map(|at| place(networks, at, own))).collect();
+        let places: Vec<Place> = places.chain(own_starts.into_iter().map(|at| place(networks, at, own))).collect();
+        let starts: Vec<[usize; 2]> = places.iter().map(|place| place.slots.map(|slot| slot.at)).collect();
+        let image = description.image.filter(|_| networks == 1);
+        let image_trunk = image.and_then(|image| ImageTrunk::new(&layers, &starts, image));
         let total = |kind: usize| {
             own[kind].checked_mul(networks).and_then(|own| own.checked_add(shared[kind])).ok_or_else(|| {
                 Error::input(format!(
@@ -80,7 +90,7 @@ impl Network {
             })
         };
         let (parameters, constants) = (total(0)?, total(1)?);
-        Ok(Network { layers, images, places, description, inputs, networks, parameters, constants })
+        Ok(Network { layers, images, places, image_trunk, description, inputs, networks, parameters, constants })
     }
 
     /// The description in full: with the image where it matters, and the whole shared trunk.
@@ -176,7 +186,16 @@ impl Network {
     /// Empty buffers for this network's passes.
     pub fn workspace(&self, device: Device) -> Result<Workspace> {
         let traces = self.layers.iter().map(|_| Trace::new(device)).collect::<Result<Vec<_>>>()?;
-        Ok(Workspace { traces, flow: [Tensor::zeros(device, &[0])?, Tensor::zeros(device, &[0])?] })
+        let flow = [Tensor::zeros(device, &[0])?, Tensor::zeros(device, &[0])?];
+        Ok(Workspace { traces, flow, images: None, in_bf16: false })
+    }
+
+    /// The same; training passes of one network that begins with convolutions and batch norms keep images and their gradients in bf16,
+    /// channel last, up to the mean of the plane, where the device can. Derivatives forward ([`Network::jvp`]) need the other one.
+    pub fn workspace_in_bf16(&self, device: Device) -> Result<Workspace> {
+        let trunk = self.image_trunk.as_ref().filter(|_| halves::available(device));
+        let images = trunk.map(|trunk| trunk.pass(device)).transpose()?;
+        Ok(Workspace { images, ..self.workspace(device)? })
     }
 
     /// `y` `[k, b, c]` at the batch `x` `[b, d]` (shared) or `[k, b, d]`.
@@ -188,7 +207,17 @@ impl Network {
         workspace: &'w mut Workspace,
     ) -> Result<&'w Tensor> {
         let batch = self.batch_of(x)?;
-        self.chain(theta).forward(x, batch, |i| self.places[i].networks, mode, &mut workspace.traces)?;
+        let Workspace { traces, images, in_bf16, .. } = &mut *workspace;
+        *in_bf16 = mode == Mode::Train && images.is_some();
+        match (&self.image_trunk, images) {
+            (Some(trunk), Some(pass)) if *in_bf16 => {
+                let first = trunk.layers;
+                trunk.forward(theta, x, pass)?;
+                let networks = |i: usize| self.places[first + i].networks;
+                self.chain(first, theta).forward(&pass.means, batch, networks, mode, &mut traces[first..])?;
+            }
+            _ => self.chain(0, theta).forward(x, batch, |i| self.places[i].networks, mode, traces)?,
+        }
         Ok(workspace.output())
     }
 
@@ -204,8 +233,19 @@ impl Network {
         dx: Option<&mut Tensor>,
     ) -> Result<()> {
         grad.reshape(&[self.parameters])?;
+        let Workspace { traces, flow: [next, _], images, in_bf16 } = workspace;
         let slot = |i: usize| (self.places[i].slots[0], self.places[i].networks);
-        self.chain(theta).vjp(x, &mut workspace.traces, [g, &mut workspace.flow[0]], grad, slot, dx)
+        match (&self.image_trunk, images) {
+            (Some(trunk), Some(pass)) if *in_bf16 => {
+                fail_if!(dx.is_some(), "a pass in bf16 has no gradient of the images");
+                let (first, ImagePass { means, gradient, .. }) = (trunk.layers, &mut *pass);
+                gradient.reshape(means.shape())?;
+                let rest = self.chain(first, theta);
+                rest.vjp(means, &mut traces[first..], [g, next], grad, |i| slot(first + i), Some(gradient))?;
+                trunk.vjp(theta, pass, grad)
+            }
+            _ => self.chain(0, theta).vjp(x, traces, [g, next], grad, slot, dx),
+        }
     }
 
     /// Forward through the linearisation at the last [`Network::forward`] of this workspace:
@@ -219,8 +259,9 @@ impl Network {
         dx: Option<&Tensor>,
     ) -> Result<&'w Tensor> {
         self.batch_of(x)?;
+        fail_if!(workspace.in_bf16, "a pass in bf16 has no derivatives forward");
         let dtheta = |i| dtheta.map(|d| self.weights(i, d, &theta.constants));
-        self.chain(theta).jvp(dtheta, x, dx, &mut workspace.traces, workspace.flow.each_mut())?;
+        self.chain(0, theta).jvp(dtheta, x, dx, &mut workspace.traces, workspace.flow.each_mut())?;
         Ok(&workspace.flow[0])
     }
 
@@ -253,6 +294,7 @@ impl Network {
     /// has a bias and no activation.
     #[doc(hidden)]
     pub fn last_layer<'w>(&self, x: &'w Tensor, workspace: &'w Workspace) -> Result<(&'w Tensor, usize)> {
+        fail_if!(workspace.in_bf16, "a pass in bf16 keeps no hidden units");
         let last = self.layers.len() - 1;
         let facts = self.layers[last].facts();
         let inputs = if last == 0 { self.inputs } else { self.layers[last - 1].facts().outputs };
@@ -269,6 +311,7 @@ impl Network {
     /// of images, the mean of every channel. One network.
     #[doc(hidden)]
     pub fn hidden_means(&self, workspace: &Workspace) -> Result<Vec<Tensor>> {
+        fail_if!(workspace.in_bf16, "a pass in bf16 keeps no hidden units");
         let mut all = vec![];
         for (i, layer) in self.layers.iter().enumerate().take(self.layers.len() - 1) {
             let y = &workspace.traces[i].y;
@@ -296,7 +339,12 @@ impl Network {
     /// Moves the stored statistics by `share` towards those of the batch of the last forward pass, which was one in
     /// [`Mode::Train`]: running averages for [`Mode::Eval`].
     pub fn track(&self, theta: &mut Parameters, workspace: &Workspace, share: f32) {
-        for ((layer, place), trace) in self.layers.iter().zip(&self.places).zip(&workspace.traces) {
+        let trunk = self.image_trunk.as_ref().zip(workspace.images.as_ref()).filter(|_| workspace.in_bf16);
+        if let Some((trunk, pass)) = trunk {
+            trunk.track(pass, share, &mut theta.constants);
+        }
+        let first = trunk.map_or(0, |(trunk, _)| trunk.layers);
+        for ((layer, place), trace) in self.layers.iter().zip(&self.places).zip(&workspace.traces).skip(first) {
             let Place { networks, slots: [_, slot] } = *place;
             layer.track(trace, share, &mut Gradient { tensor: &mut theta.constants, slot, networks });
         }
@@ -325,8 +373,10 @@ impl Network {
         Weights { parameters, constants, slots: self.places[i].slots }
     }
 
-    fn chain<'a>(&'a self, theta: &'a Parameters) -> Chain<'a, impl Fn(usize) -> Weights<'a>> {
-        Chain { layers: &self.layers, theta: |i| self.weights(i, &theta.trained, &theta.constants) }
+    /// The layers from `first` on.
+    fn chain<'a>(&'a self, first: usize, theta: &'a Parameters) -> Chain<'a, impl Fn(usize) -> Weights<'a>> {
+        let theta = move |i| self.weights(first + i, &theta.trained, &theta.constants);
+        Chain { layers: &self.layers[first..], theta }
     }
 
     /// The batch size of an input, after a look at its shape.

@@ -1,7 +1,8 @@
 //! Optimizers: a rule, a schedule of learning rates, clipping, and the whole state for a bit-exact resume.
 
-use crate::Result;
-use crate::compute::{self, Clip, Control, Device, Rule, Tensor};
+use super::Network;
+use crate::compute::{self, Adapted, Clip, Control, Device, Rule, Tensor};
+use crate::{Result, fail_if};
 use serde::{Deserialize, Serialize};
 
 /// Learning rates over the steps.
@@ -108,8 +109,8 @@ impl Schedule {
 /// let mut theta = Tensor::from_host(Device::Cpu, &[1], &[1.0])?;
 /// let mut optimizer = Optimizer::new(Device::Cpu, Rule::ADAM, Schedule::constant(0.05), None, 1)?;
 /// for _ in 0..200 {
-///     let grad = theta.clone();
-///     optimizer.step(&mut theta, &grad);
+///     let mut grad = theta.clone();
+///     optimizer.step(&mut theta, &mut grad);
 /// }
 /// assert!(theta.to_host()?[0].abs() < 0.05);
 /// # Ok::<(), mercer_engine::Error>(())
@@ -120,6 +121,8 @@ pub struct Optimizer {
     /// First and second moments; empty where the rule has none.
     moments: [Tensor; 2],
     norm_squared: Tensor,
+    /// The tensors that LARS adapts.
+    adapted: Option<Adapted>,
 }
 
 /// What an [`Optimizer`] does and how far it is: all of it but the moments.
@@ -135,17 +138,58 @@ pub struct OptimizerState {
 }
 
 impl Optimizer {
-    /// For `parameters` numbers; `clip` bounds the norm of the whole gradient.
-    pub fn new(device: Device, rule: Rule, schedule: Schedule, clip: Option<f32>, parameters: usize) -> Result<Self> {
-        let [m, v] = rule.moments().map(|used| Tensor::zeros(device, &[if used { parameters } else { 0 }]));
-        let norm_squared = Tensor::zeros(device, &[1])?;
-        Ok(Optimizer { state: OptimizerState { rule, schedule, clip, step: 0 }, moments: [m?, v?], norm_squared })
+    /// For the parameters of `network`; `clip` bounds the norm of the whole gradient.
+    pub fn for_network(
+        device: Device,
+        rule: Rule,
+        schedule: Schedule,
+        clip: Option<f32>,
+        network: &Network,
+    ) -> Result<Self> {
+        let Rule::Lars { .. } = rule else { return Optimizer::new(device, rule, schedule, clip, network.parameters()) };
+        fail_if!(
+            network.networks() > 1,
+            "LARS trains one network, and there are {}; use adam or sgd",
+            network.networks()
+        );
+        let matrices = network.trained_tensors()?.into_iter().filter(|(.., shape)| shape.len() > 1);
+        let adapted = Adapted::new(device, matrices.map(|(_, range, _)| range).collect())?;
+        let optimizer = Optimizer::with_moments(device, rule, schedule, clip, network.parameters())?;
+        Ok(Optimizer { adapted: Some(adapted), ..optimizer })
     }
 
-    /// One step. `theta` and `grad` are flat and of the same length.
-    pub fn step(&mut self, theta: &mut Tensor, grad: &Tensor) {
+    /// For `parameters` numbers, of which no more is known: not for LARS, see [`Optimizer::for_network`]. `clip` bounds the norm of the
+    /// whole gradient.
+    pub fn new(device: Device, rule: Rule, schedule: Schedule, clip: Option<f32>, parameters: usize) -> Result<Self> {
+        fail_if!(matches!(rule, Rule::Lars { .. }), "LARS must know the tensors that it adapts; give it a network");
+        Optimizer::with_moments(device, rule, schedule, clip, parameters)
+    }
+
+    fn with_moments(
+        device: Device,
+        rule: Rule,
+        schedule: Schedule,
+        clip: Option<f32>,
+        parameters: usize,
+    ) -> Result<Self> {
+        let [m, v] = rule.moments().map(|used| Tensor::zeros(device, &[if used { parameters } else { 0 }]));
+        let norm_squared = Tensor::zeros(device, &[1])?;
+        let state = OptimizerState { rule, schedule, clip, step: 0 };
+        Ok(Optimizer { state, moments: [m?, v?], norm_squared, adapted: None })
+    }
+
+    /// Adapts the gradient where the rule does.
+    fn adapt(&self, theta: &Tensor, grad: &mut Tensor) {
+        if let (Rule::Lars { weight_decay, trust, .. }, Some(adapted)) = (self.state.rule, &self.adapted) {
+            compute::adapt(adapted, trust, weight_decay, theta, grad);
+        }
+    }
+
+    /// One step. `theta` and `grad` are flat and of the same length; LARS changes `grad`.
+    pub fn step(&mut self, theta: &mut Tensor, grad: &mut Tensor) {
         let OptimizerState { rule, schedule, clip, step } = self.state;
         self.advance(1);
+        self.adapt(theta, grad);
         if clip.is_some() {
             compute::sum_squares(grad, &mut self.norm_squared);
         }
@@ -160,8 +204,9 @@ impl Optimizer {
         control.start(rule, step, (step..).map(|s| schedule.at(s)));
     }
 
-    /// Ends a step under `control`, which moves `theta` unless something was not finite. [`Optimizer::advance`] counts it.
-    pub fn end_step(&mut self, control: &mut Control, theta: &mut Tensor, grad: &Tensor) {
+    /// Ends a step under `control`, which moves `theta` unless something was not finite; LARS changes `grad`. [`Optimizer::advance`] counts it.
+    pub fn end_step(&mut self, control: &mut Control, theta: &mut Tensor, grad: &mut Tensor) {
+        self.adapt(theta, grad);
         control.end_step(self.state.rule, self.state.clip, theta, grad, &mut self.moments);
     }
 
@@ -233,17 +278,56 @@ mod tests {
             let mut random = || random(&[500], &mut rng);
             let mut theta = random();
             let mut optimizer = Optimizer::new(Device::Cpu, rule, schedule, Some(1.0), 500).unwrap();
-            (0..7).for_each(|_| optimizer.step(&mut theta, &random()));
+            (0..7).for_each(|_| optimizer.step(&mut theta, &mut random()));
             let mut resumed = Optimizer::new(Device::Cpu, rule, schedule, None, 500).unwrap();
             let moments = optimizer.moments().each_ref().map(host);
             resumed.restore(optimizer.state(), moments).unwrap();
             let mut other = theta.clone();
             for _ in 0..7 {
-                let grad = random();
-                optimizer.step(&mut theta, &grad);
-                resumed.step(&mut other, &grad);
+                let mut grad = random();
+                optimizer.step(&mut theta, &mut grad);
+                resumed.step(&mut other, &mut grad);
             }
             assert_eq!(host(&theta), host(&other));
         }
+    }
+
+    /// Two steps of LARS on a network, by the formulas of the rule in double precision: matrices and filters are adapted and decay, biases
+    /// and the numbers of norms follow plain momentum.
+    #[test]
+    fn lars_adapts_matrices_and_nothing_else() {
+        let net = Network::parse("image(1, 4, 4) conv(2, 3) bn relu gap dense(3)", 16, 1).unwrap();
+        let mut rng = Rng::new(4);
+        let mut theta = net.init(Device::Cpu, &rng).unwrap().trained;
+        let rule = Rule::Lars { momentum: 0.9, weight_decay: 0.01, trust: 0.02 };
+        let rates = Schedule::constant(0.5);
+        let mut optimizer = Optimizer::for_network(Device::Cpu, rule, rates, None, &net).unwrap();
+        let wide = |x: &Tensor| -> Vec<f64> { host(x).iter().map(|v| f64::from(*v)).collect() };
+        let (mut want, mut m) = (wide(&theta), vec![0.0; net.parameters()]);
+        let shapes = net.trained_tensors().unwrap();
+        assert_eq!(
+            shapes.iter().map(|(name, ..)| name.as_str()).collect::<Vec<_>>(),
+            ["conv1.weight", "bn1.weight", "bn1.bias", "fc.weight", "fc.bias"]
+        );
+        for _ in 0..2 {
+            let mut grad = random(&[net.parameters()], &mut rng);
+            let g = wide(&grad);
+            optimizer.step(&mut theta, &mut grad);
+            for (_, range, shape) in &shapes {
+                let matrix = shape.len() > 1;
+                let full: Vec<f64> = range.clone().map(|i| g[i] + if matrix { 0.01 * want[i] } else { 0.0 }).collect();
+                let norm = |x: &[f64]| x.iter().map(|v| v * v).sum::<f64>().sqrt();
+                let rate = if matrix { 0.02 * norm(&want[range.clone()]) / norm(&full) } else { 1.0 };
+                for (i, full) in range.clone().zip(full) {
+                    m[i] = 0.9 * m[i] + rate * full;
+                    want[i] -= 0.5 * m[i];
+                }
+            }
+        }
+        assert!(host(&theta).iter().zip(&want).all(|(x, w)| (f64::from(*x) - w).abs() < 1e-5));
+        let two = Network::parse("dense(3) relu dense(1)", 2, 2).unwrap();
+        let refused = Optimizer::for_network(Device::Cpu, rule, rates, None, &two).unwrap_err().to_string();
+        assert!(refused.contains("one network"), "{refused}");
+        assert!(Optimizer::new(Device::Cpu, rule, rates, None, 5).is_err());
     }
 }

@@ -1,6 +1,6 @@
 //! Pooling layers: the largest number or the mean of each window of an image.
 
-use super::{Facts, Gradient, Layer, Pass, Trace, Weights};
+use super::{Facts, Gradient, Layer, Part, Pass, Trace, Weights};
 use crate::Result;
 use crate::compute::{self, Pool, Tensor};
 
@@ -16,6 +16,10 @@ impl Layer for Pooling {
     fn facts(&self) -> Facts {
         let outputs = self.pool.image[0] * self.pool.out().iter().product::<usize>();
         Facts { outputs, sees_images: true, ..Facts::default() }
+    }
+
+    fn part(&self) -> Part<'_> {
+        if self.max { Part::Other } else { Part::Mean(self.pool) }
     }
 
     fn forward(&self, _: &Weights<'_>, x: &Tensor, trace: &mut Trace) -> Result<()> {

@@ -2,7 +2,7 @@
 
 use super::chain::{Chain, consecutive};
 use super::ntk::{Evaluated, Jacobian};
-use super::{Facts, Gradient, Layer, Pass, Trace, Weights};
+use super::{Facts, Gradient, Layer, Part, Pass, Trace, Weights};
 use crate::Result;
 use crate::compute::{self, Activation, Store, Tensor};
 use crate::rng::Rng;
@@ -64,6 +64,10 @@ impl Layer for Residual {
 
     fn inner(&self) -> [&[Box<dyn Layer>]; 2] {
         self.ranges().map(|range| &self.layers[range])
+    }
+
+    fn part(&self) -> Part<'_> {
+        Part::Sum(self.activation)
     }
 
     fn init(&self, rng: &mut Rng, parameters: &mut [f32], constants: &mut [f32]) {

@@ -17,6 +17,7 @@ use super::foreign::listed;
 use super::{Layer, Network, Parameters};
 use crate::compute::Device;
 use crate::{Error, Result, fail_if};
+use std::ops::Range;
 
 /// One tensor of a layer: what it is called in a file and where the layer holds it.
 #[derive(Clone, Debug)]
@@ -112,6 +113,18 @@ impl Network {
             NamedTensor { name, shape, data }
         };
         Ok(placed(&self.layers, &self.starts()).into_iter().map(tensor).collect())
+    }
+
+    /// Name, place among the parameters and shape in a file of every trained tensor of one network.
+    #[doc(hidden)]
+    pub fn trained_tensors(&self) -> Result<Vec<(String, Range<usize>, Vec<usize>)>> {
+        self.check_single()?;
+        let trained = placed(&self.layers, &self.starts()).into_iter().filter(|piece| !piece.constant);
+        let place = |Piece { name, start, shape, .. }: Piece| {
+            let end = start + shape.iter().product::<usize>();
+            (name, start..end, shape)
+        };
+        Ok(trained.map(place).collect())
     }
 
     /// Inputs and outputs of the matrix of every dense and convolutional layer, in the order of their parameters.

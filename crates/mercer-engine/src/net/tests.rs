@@ -220,7 +220,7 @@ fn train(text: &str, d: usize, batch: usize) -> Vec<f32> {
         let g = random(net.forward(&theta, &x, Mode::Train, &mut workspace).unwrap().shape(), &mut rng);
         net.vjp(&theta, &x, &mut workspace, &mut g.clone(), &mut grad, None).unwrap();
         net.track(&mut theta, &workspace, 0.1);
-        optimizer.step(&mut theta.trained, &grad);
+        optimizer.step(&mut theta.trained, &mut grad);
     }
     theta.trained.to_host().unwrap()
 }

@@ -38,6 +38,9 @@ pub struct ViewEigenmap {
     pub projector: Option<usize>,
     /// Number of functions.
     pub k: usize,
+    /// Whether the code is made of the network's own units, which Rayleigh–Ritz orders, and the projector is dropped after training; otherwise
+    /// it is what the projector puts out.
+    pub drop_projector: bool,
     /// How views are made; without it the usual one ([`Augmentation::usual`]).
     pub augmentation: Option<Augmentation>,
     /// What trains the network.
@@ -112,6 +115,7 @@ impl ViewEigenmap {
             net: net.into(),
             projector: None,
             k,
+            drop_projector: false,
             augmentation: None,
             objective: Eigenmap::default().into(),
             ritz: true,
@@ -128,6 +132,10 @@ impl ViewEigenmap {
         rows.check()?;
         held_out.map_or(Ok(()), ViewRows::check)?;
         fail_if!(self.k == 0, "k must be at least 1");
+        fail_if!(
+            self.drop_projector && (!self.ritz || self.projector == Some(0)),
+            "the units before the projector have no order of their own; keep the projector, or end in Rayleigh–Ritz"
+        );
         let augmentation = self.augmentation.clone().unwrap_or_else(|| Augmentation::usual(rows.image));
         let parts = split(rows, held_out, context.seed);
         let (fit, test) = parts.as_ref().map_or((rows, held_out), |(fit, test)| (fit, Some(test)));
@@ -146,6 +154,9 @@ impl ViewEigenmap {
         let seed = Rng::new(context.seed);
         let sample = pairs.sample(context.device, &mut seed.fork(4), self.finish_pairs)?;
         let own = (!self.ritz).then_some(Own::Networks);
+        if self.drop_projector {
+            trained.functions = trained.functions.first_layers(&self.before_projector(pairs.inputs(), rows.image)?)?;
+        }
         let functions = &mut trained.functions;
         let found = pairs_of(&pairs, functions, &sample, self.k, own)?;
         let kept: Vec<usize> = (0..found.eigenvalues.len()).filter(|j| found.eigenvalues[*j] > ZERO).collect();
@@ -167,9 +178,8 @@ impl ViewEigenmap {
             shift: mean.insert_axis(Axis(0)),
             coefficients: a * &eigenvalues.iter().map(|μ| μ.sqrt()).collect::<Array1<f64>>(),
         };
-        let dropped = self.k - eigenvalues.len();
-        let note = (dropped > 0)
-            .then(|| format!("{dropped} of the {} functions have no positive eigenvalue and are left out", self.k));
+        let dropped = self.k.min(functions.count()) - eigenvalues.len();
+        let note = (dropped > 0).then(|| format!("{dropped} functions have no positive eigenvalue and are left out"));
         let method = format!("{}{}", self.objective.name(), if self.ritz { "" } else { " without Rayleigh–Ritz" });
         let kernel = match rows.partners {
             Some(_) => "given pairs".to_owned(),
@@ -187,6 +197,7 @@ impl ViewEigenmap {
             steps: of_epoch.saturating_mul(self.epochs),
             seed,
             patience: usize::MAX,
+            interval: u64::MAX,
             keep_best: false,
             finish: true,
             ..self.settings.clone()
@@ -211,6 +222,17 @@ impl ViewEigenmap {
 
     /// The network with its projector.
     fn description(&self, d: usize, image: Option<[usize; 3]>) -> Result<Description> {
+        let mut description = self.before_projector(d, image)?;
+        let hidden = match self.projector {
+            Some(0) => return Ok(description),
+            hidden => hidden.unwrap_or(self.k),
+        };
+        let projector = Description::parse(&format!("dense({hidden}) bn relu dense({})", self.k))?;
+        description.layers.extend(projector.layers);
+        Ok(description)
+    }
+
+    fn before_projector(&self, d: usize, image: Option<[usize; 3]>) -> Result<Description> {
         let name = self.net.trim();
         let mut description = if NAMES.contains(&name) {
             named(name, image.unwrap_or([1, 1, d]), self.k)?.hidden_units()
@@ -218,12 +240,6 @@ impl ViewEigenmap {
             Description::parse(name)?
         };
         description.image = description.image.or(image);
-        let hidden = match self.projector {
-            Some(0) => return Ok(description),
-            hidden => hidden.unwrap_or(self.k),
-        };
-        let projector = Description::parse(&format!("dense({hidden}) bn relu dense({})", self.k))?;
-        description.layers.extend(projector.layers);
         Ok(description)
     }
 }

@@ -211,7 +211,6 @@ impl<'a> Epochs<'a> {
         let plan = settings.snapshots.as_ref().map(|kept| kept.plan(steps, settings.learning_rate)).transpose()?;
         let schedule = Schedule::new(ScheduleKind::WarmupCosine, settings.learning_rate, steps);
         let schedule = plan.map_or(schedule, |plan| schedule.with_tail(plan.from, plan.rate));
-        let parameters = classifier.network.parameters();
         let labels: Vec<f32> = match classifier.number {
             Some(Number { mean, spread }) => data.numbers.iter().map(|y| ((y - mean) / spread) as f32).collect(),
             None => data.labels_for(&classifier.classes)?.iter().map(|&l| l as f32).collect(),
@@ -220,7 +219,7 @@ impl<'a> Epochs<'a> {
         let bits = data.x.iter().map(|v| v.to_bits()).chain(labels.iter().map(|l| u64::from(l.to_bits())));
         let empty = || Tensor::zeros(device, &[0]);
         Ok(Epochs {
-            optimizer: Optimizer::new(device, settings.rule, schedule, None, parameters)?,
+            optimizer: Optimizer::for_network(device, settings.rule, schedule, None, &classifier.network)?,
             totals: Tensor::zeros(device, &[totals])?,
             history: Vec::new(),
             seconds_before: 0.0,

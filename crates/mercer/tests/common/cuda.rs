@@ -113,7 +113,7 @@ pub struct After {
 }
 
 impl After {
-    fn of(mut stepper: Stepper<'_>, steps: usize) -> After {
+    pub fn of(mut stepper: Stepper<'_>, steps: usize) -> After {
         let before = stepper.functions().parameters().trained.to_host().unwrap();
         let mut outcomes = vec![];
         while outcomes.len() < steps {

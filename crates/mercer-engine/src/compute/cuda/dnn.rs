@@ -1,5 +1,6 @@
 //! Convolutions by cuDNN, if it is installed.
 
+use super::dnn_graph;
 use super::gpu::{Gpu, lock};
 use super::primitives::scratch;
 use crate::compute::{Convolution, Math};
@@ -15,11 +16,13 @@ pub struct Dnn {
     handle: Option<Option<sys::cudnnHandle_t>>,
     /// The plan of each convolution; `None` if cuDNN cannot compute it.
     plans: HashMap<Key, Option<ConvolutionPlan>>,
+    /// The same for images in bf16; why cuDNN cannot compute one.
+    pub(super) graph_plans: HashMap<dnn_graph::Key, Result<dnn_graph::GraphPlan, sys::cudnnStatus_t>>,
 }
 
 /// What is computed: `y = w ⋆ x` or one of its adjoints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Direction {
+pub enum Direction {
     /// y from x and w.
     Forward,
     /// x from w and y.
@@ -74,7 +77,7 @@ pub(super) fn version() -> Option<usize> {
 
 impl Dnn {
     /// The handle, or `None` if cuDNN is missing; the first call creates it.
-    fn handle(&mut self, gpu: &Gpu) -> Option<sys::cudnnHandle_t> {
+    pub(super) fn handle(&mut self, gpu: &Gpu) -> Option<sys::cudnnHandle_t> {
         let start = || {
             version()?;
             let handle = result::create_handle().ok()?;

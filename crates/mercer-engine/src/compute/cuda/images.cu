@@ -94,29 +94,54 @@ extern "C" __global__ void collect(u32 per, u32 terms, int add, const float* g, 
     }
 }
 
-// ---- the loss of a classifier, by one block of 1024 threads ----
+// ---- the loss of a classifier: a warp has a row, then one block of 1024 threads adds up ----
 
-extern "C" __global__ void softmax_cross_entropy(u32 batch, u32 classes, const float* logits, const float* labels, float* grad, float* totals) {
-    __shared__ double losses[1024];
-    __shared__ u32 rights[1024];
-    double loss = 0.0;
-    u32 right = 0;
-    for (u32 b = threadIdx.x; b < batch; b += 1024) {
+// part [2, batch]: the loss of each row, and whether its label is the first of the largest.
+extern "C" __global__ void softmax_rows(u32 batch, u32 classes, const float* logits, const float* labels, float* grad, double* part) {
+    u32 lane = threadIdx.x % 32, warps = gridDim.x * blockDim.x / 32;
+    for (u32 b = (blockIdx.x * blockDim.x + threadIdx.x) / 32; b < batch; b += warps) {
         const float* z = logits + (u64)b * classes;
         u32 label = (u32)labels[b];
-        if (label >= classes) { loss = nan(""); continue; }
+        if (label >= classes) {
+            if (lane == 0) {
+                part[b] = nan("");
+                part[batch + b] = 0.0;
+            }
+            continue;
+        }
         float most = __int_as_float(0xff800000), sum = 0.0f;
-        for (u32 c = 0; c < classes; ++c) most = fmaxf(most, z[c]);
-        for (u32 c = 0; c < classes; ++c) sum += expf(z[c] - most);
-        loss += logf(sum) - (z[label] - most);
-        bool best = z[label] >= most;
-        for (u32 c = 0; c < label; ++c) best = best && z[c] < most;
-        right += best;
+        for (u32 c = lane; c < classes; c += 32) most = fmaxf(most, z[c]);
+#pragma unroll
+        for (int step = 16; step; step >>= 1) most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, step));
+        int before = 0;
+        for (u32 c = lane; c < classes; c += 32) {
+            sum += expf(z[c] - most);
+            before |= c < label && !(z[c] < most);
+        }
+#pragma unroll
+        for (int step = 16; step; step >>= 1) {
+            sum += __shfl_xor_sync(0xffffffffu, sum, step);
+            before |= __shfl_xor_sync(0xffffffffu, before, step);
+        }
+        if (lane == 0) {
+            part[b] = logf(sum) - (z[label] - most);
+            part[batch + b] = z[label] >= most && !before ? 1.0 : 0.0;
+        }
         if (grad) {
             float share = 1.0f / (sum * (float)batch);
-            for (u32 c = 0; c < classes; ++c)
+            for (u32 c = lane; c < classes; c += 32)
                 grad[(u64)b * classes + c] = expf(z[c] - most) * share - (c == label ? 1.0f / (float)batch : 0.0f);
         }
+    }
+}
+
+// totals [2] += the sums of part.
+extern "C" __global__ void softmax_totals(u32 batch, const double* part, float* totals) {
+    __shared__ double losses[1024], rights[1024];
+    double loss = 0.0, right = 0.0;
+    for (u32 b = threadIdx.x; b < batch; b += 1024) {
+        loss += part[b];
+        right += part[batch + b];
     }
     losses[threadIdx.x] = loss;
     rights[threadIdx.x] = right;

@@ -212,3 +212,18 @@ pub fn pool(gpu: &Gpu, name: &'static str, pool: &Pool, to: &Tensor, threads: us
 pub fn sum_terms(gpu: &Gpu, per: usize, terms: usize, store: Store, from: u64, to: u64) {
     over(gpu, "collect", per, &args![Arg::size(per), Arg::size(terms), store == Store::Add, from, to]);
 }
+
+/// A warp for each row, then one block for their sums.
+pub fn softmax_cross_entropy(
+    gpu: &'static Gpu,
+    logits: &Tensor,
+    labels: &Tensor,
+    grad: Option<&Tensor>,
+    totals: &Tensor,
+) {
+    let (_, batch, classes) = logits.as_matrices();
+    let Some(part) = scratch(gpu, 16 * batch) else { return };
+    over(gpu, "softmax_rows", 32 * batch, &args![[batch, classes].map(Arg::size), logits, labels, grad, part]);
+    // SAFETY: `part` has two numbers of each row, and `totals` has two.
+    unsafe { gpu.launch(compiled(), "softmax_totals", [1, 1, 1], 1024, 0, &args![Arg::size(batch), part, totals]) };
+}

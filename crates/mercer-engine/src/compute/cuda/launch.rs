@@ -4,6 +4,7 @@ use super::gpu::Gpu;
 use super::memory::Buffer;
 use super::module::Source;
 use crate::compute::formula::{Activation, PARAMETERS};
+use crate::compute::halves::Halves;
 use crate::compute::stack::Stack;
 use crate::compute::tensor::Tensor;
 use crate::compute::{Control, Indices, Small};
@@ -85,6 +86,8 @@ argument! {
     Option<&Tensor>: |t| [Arg::U64(t.map_or(0, Tensor::address))];
     Small: |m| [Arg::U64(m.address())];
     Indices: |i| [Arg::U64(i.address())];
+    Halves: |h| [Arg::U64(h.address())];
+    Option<&Halves>: |h| [Arg::U64(h.map_or(0, Halves::address))];
     Control: |c| [Arg::U64(c.address())];
     Stack<'_>: |s| vectors(Some(*s));
     Option<Stack<'_>>: |s| vectors(*s);

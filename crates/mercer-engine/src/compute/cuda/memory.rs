@@ -19,7 +19,7 @@ macro_rules! plain {
         impl Plain for $type {})*
     };
 }
-plain!(i32 u32 u64 f32 f64);
+plain!(u16 i32 u32 u64 f32 f64);
 
 /// Device memory blocks. Free blocks are kept, by size, for the next request.
 #[derive(Default)]
@@ -125,7 +125,7 @@ impl Buffer {
     /// Whether a copy between host and device may be queued. While a graph is recorded it may not: the graph would keep the
     /// address of host memory and use it at each replay. Then the device has failed.
     fn may_transfer(&self) -> bool {
-        let recording = lock(&self.gpu.pool).recording.is_some();
+        let recording = self.gpu.is_recording();
         if recording {
             self.gpu.fail("a copy between host and device was asked for while work was recorded".into());
         }
@@ -247,6 +247,11 @@ impl Gpu {
         self.bind();
         self.release_free_blocks(&mut pool);
         pool.limit = bytes.map(|b| b as usize);
+    }
+
+    /// Whether work is being recorded.
+    pub(super) fn is_recording(&self) -> bool {
+        lock(&self.pool).recording.is_some()
     }
 
     /// From now on, freed blocks are kept for the graph that is being recorded.

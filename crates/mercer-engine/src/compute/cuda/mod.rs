@@ -13,24 +13,28 @@
 //! | `launch` | kernels and their arguments |
 //! | `blas` | matrix products by cuBLAS |
 //! | `dnn` | convolutions by cuDNN, if it is installed |
+//! | `dnn_graph` | the same in bf16, by cuDNN's graph interface |
 //! | `solver` | eigendecompositions and Cholesky factors by cuSOLVER |
 //! | `panel` | the operations of [`crate::linalg::Panel`] |
 //! | `graph` | [`Replay`]: a step that is recorded and replayed with one launch |
 //! | `points` | primitives on functions at points, sparse products among them |
 //! | `small`, `control` | [`crate::compute::small`] and [`crate::compute::Control`] |
-//! | `primitives`, `images`, `views`, `convolution` | the primitives of [`crate::compute`] |
+//! | `primitives`, `adapt`, `images`, `halves`, `views`, `convolution` | the primitives of [`crate::compute`] |
 //!
 //! A kernel or a library call trusts the addresses and extents that it is given. [`Gpu::launch`] is therefore unsafe. The
 //! functions of this module that take a kernel's name, addresses or a `blas::Matrix` are private to the crate and rely on
 //! their callers, the primitives, which own the tensors and have compared their shapes; each unsafe block says so.
 
+pub(super) mod adapt;
 mod blas;
 mod code_cache;
 pub(super) mod control;
 pub(super) mod convolution;
 mod dnn;
+mod dnn_graph;
 mod gpu;
 mod graph;
+pub(super) mod halves;
 pub(super) mod images;
 mod launch;
 mod memory;
@@ -55,6 +59,7 @@ pub use solver::Number;
 pub fn sources() -> Vec<(String, String)> {
     let sources = [
         ("primitives", primitives::source()),
+        ("halves", halves::source()),
         ("images", images::source()),
         ("channels-1", images::channels_source(1)),
         ("channels-4", images::channels_source(4)),

@@ -290,6 +290,55 @@ extern "C" __global__ void update(u64 n, int rule, float a, float b, float epsil
     }
 }
 
+// Sum over a block of 256 threads, returned to every thread.
+INLINE double sum_of_block(double v, double* shared) {
+#pragma unroll
+    for (int step = 16; step; step >>= 1) v += __shfl_xor_sync(0xffffffffu, v, step);
+    __syncthreads();
+    if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = v;
+    __syncthreads();
+    double sum = 0.0;
+    for (int i = 0; i < 8; ++i) sum += shared[i];
+    return sum;
+}
+
+// Of each piece of a tensor: the sums of theta^2 and (g + decay theta)^2. table [pieces, 4]: start, length, first piece of the tensor, its
+// pieces. A block has one piece.
+extern "C" __global__ void tensor_sums(float decay, const unsigned* table, const float* theta, const float* grad, double* part) {
+    __shared__ double shared[8];
+    const unsigned* own = table + 4 * blockIdx.x;
+    double a = 0.0, b = 0.0;
+    for (unsigned i = threadIdx.x; i < own[1]; i += 256) {
+        double x = theta[own[0] + i], g = grad[own[0] + i] + (double)decay * x;
+        a += x * x;
+        b += g * g;
+    }
+    a = sum_of_block(a, shared);
+    b = sum_of_block(b, shared);
+    if (threadIdx.x == 0) {
+        part[2 * blockIdx.x] = a;
+        part[2 * blockIdx.x + 1] = b;
+    }
+}
+
+// g = rate (g + decay theta), where the rate is trust |theta| / |g + decay theta| of the whole tensor.
+extern "C" __global__ void adapt(float trust, float decay, const unsigned* table, const float* theta, const double* part, float* grad) {
+    __shared__ double shared[8];
+    const unsigned* own = table + 4 * blockIdx.x;
+    double a = 0.0, b = 0.0;
+    for (unsigned i = threadIdx.x; i < own[3]; i += 256) {
+        a += part[2 * (own[2] + i)];
+        b += part[2 * (own[2] + i) + 1];
+    }
+    a = sum_of_block(a, shared);
+    b = sum_of_block(b, shared);
+    float rate = a > 0.0 && b > 0.0 ? (float)(trust * sqrt(a / b)) : b == b ? 1.0f : (float)b;
+    for (unsigned i = threadIdx.x; i < own[1]; i += 256) {
+        unsigned at = own[0] + i;
+        grad[at] = rate * fmaf(decay, theta[at], grad[at]);
+    }
+}
+
 // Value, gradient and Laplacian through phi, in place; y [k, orders * points, n].
 extern "C" __global__ void jet(u64 count, u64 points, u64 n, u64 orders, int phi, Parameters p, const float* bias, u64 bias_stride, float* y) {
     u64 per = points * n;

@@ -241,6 +241,7 @@ pub fn update_at(
 ) {
     let (kind, a, b, epsilon, decay) = match rule {
         Rule::Sgd { momentum, weight_decay } => (0i32, momentum, 0.0, 0.0, weight_decay),
+        Rule::Lars { momentum, .. } => (0, momentum, 0.0, 0.0, 0.0),
         Rule::RmsProp { decay, epsilon } => (1, decay, 0.0, epsilon, 0.0),
         Rule::Adam { beta1, beta2, epsilon, weight_decay } => (2, beta1, beta2, epsilon, weight_decay),
     };

@@ -1,7 +1,7 @@
 //! Networks as functions: what training moves and Rayleigh–Ritz combines.
 
 use crate::budget::Budget;
-use crate::compute::{self, Device, Tensor};
+use crate::compute::{self, Device, Math, Tensor};
 use crate::net::{Description, LayerSpec, Mode, Network, Parameters, Workspace};
 use crate::rng::Rng;
 use crate::{Result, fail_if};
@@ -122,6 +122,33 @@ impl Functions {
         };
         functions.forget_norm()?;
         Ok(functions)
+    }
+
+    /// Training passes round as `math` says; with bf16 on a GPU, images stay in bf16 from layer to layer
+    /// ([`Network::workspace_in_bf16`]).
+    pub(super) fn train_in(&mut self, math: Math) -> Result<()> {
+        if math == Math::Bf16 && self.device() != Device::Cpu {
+            self.passes = self.network.workspace_in_bf16(self.device())?;
+        }
+        Ok(())
+    }
+
+    /// The units of the first layers, `architecture`, of this one network, each one function, with their parameters.
+    pub(crate) fn first_layers(&self, architecture: &Description) -> Result<Functions> {
+        let (network, device) = (Network::new(architecture, self.network.inputs(), 1)?, self.device());
+        let from = self.parameters.trained.to_host()?;
+        let mut to = vec![0.0; network.parameters()];
+        let all = self.network.trained_tensors()?;
+        for ((_, place, shape), (name, source, known)) in network.trained_tensors()?.into_iter().zip(all) {
+            fail_if!(
+                shape != known,
+                "the tensor {name} of {known:?} is not one of the first layers, which have {shape:?}"
+            );
+            to[place].copy_from_slice(&from[source]);
+        }
+        let constants = self.parameters.constants.to_host()?[..network.constants()].to_vec();
+        let parameters = network.parameters_from(device, &to, &constants)?;
+        Functions::from_parts(network, parameters, Layout::Units, false)
     }
 
     /// The same functions times `w(x)`.

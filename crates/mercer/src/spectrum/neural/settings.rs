@@ -27,6 +27,8 @@ pub struct Settings {
     /// Training ends early when the validation residual has not fallen by a hundredth in this many validations, of
     /// which there are twenty or more in a run.
     pub patience: usize,
+    /// Most steps between two validations.
+    pub interval: u64,
     /// Whether Rayleigh–Ritz over a large sample ends the training; otherwise the functions and their order are those of the
     /// objective itself, and their eigenvalues are their Rayleigh quotients. Training is validated by what it will return.
     pub finish: bool,
@@ -38,7 +40,7 @@ pub struct Settings {
     pub checkpoint: Option<PathBuf>,
     /// Seconds between checkpoints.
     pub checkpoint_seconds: f64,
-    /// How a GPU rounds the factors of the networks' products, and the points whose kernel a batch takes, in training steps.
+    /// How a GPU rounds the factors of the networks' products, with bf16 also images from layer to layer, and the points whose kernel a batch takes, in training steps.
     /// Steps on graph Laplacians and Schrödinger operators, validation, the finish and certificates are in f32, and the
     /// CPU always is.
     pub math: Math,
@@ -59,6 +61,7 @@ impl Default for Settings {
             clip: None,
             seed: 0,
             patience: 10,
+            interval: 200,
             finish: true,
             validation_points: 1024,
             keep_best: true,
@@ -73,8 +76,8 @@ impl Default for Settings {
 
 impl Settings {
     /// Steps between validations.
-    pub(super) fn interval(&self) -> u64 {
-        (self.steps / 20).clamp(1, 200)
+    pub(super) fn steps_between(&self) -> u64 {
+        (self.steps / 20).clamp(1, self.interval.max(1))
     }
 
     pub(super) fn check(&self) -> Result<()> {

@@ -67,7 +67,7 @@ impl<'a> Stepper<'a> {
     /// Steps on batches of `batch` points, drawn with `rng`; networks' products on a GPU round as `math` says.
     pub fn new(
         operator: &'a dyn FunctionOperator,
-        functions: Functions,
+        mut functions: Functions,
         objective: Box<dyn Objective>,
         optimizer: Optimizer,
         rng: Rng,
@@ -81,6 +81,8 @@ impl<'a> Stepper<'a> {
             operator.outputs()
         );
         let batches = operator.batches(&functions, batch, math)?;
+        let math = batches.math(math);
+        functions.train_in(math)?;
         let square = || Small::zeros(device, [k, k]);
         let empty = || Tensor::zeros(device, &[0]);
         Ok(Stepper {
@@ -95,7 +97,7 @@ impl<'a> Stepper<'a> {
                 gradient: Tensor::zeros(device, &[functions.network().parameters()])?,
             },
             replay: Replay::new(device, batches.recordable())?,
-            math: batches.math(math),
+            math,
             seconds_per_step: None,
             batches,
             functions,

@@ -136,9 +136,8 @@ impl<'a> Eigenfunctions<'a> {
     ) -> Result<Self> {
         let (seed, device) = (Rng::new(settings.seed), functions.device());
         let validation = validation_sample(operator, device, &seed, settings)?;
-        let parameters = functions.network().parameters();
         let rates = Schedule::new(settings.schedule, settings.learning_rate, settings.steps);
-        let optimizer = Optimizer::new(device, settings.rule, rates, settings.clip, parameters)?;
+        let optimizer = Optimizer::for_network(device, settings.rule, rates, settings.clip, functions.network())?;
         let rng = seed.fork(2);
         let stepper = Stepper::new(operator, functions, objective, optimizer, rng, settings.batch, settings.math)?;
         Ok(Eigenfunctions {
@@ -260,7 +259,7 @@ impl Task for Eigenfunctions<'_> {
     }
 
     fn advance(&mut self) -> Result<()> {
-        let (step, interval) = (self.done(), self.settings.interval());
+        let (step, interval) = (self.done(), self.settings.steps_between());
         let most = (interval - step % interval).min(self.settings.steps - step);
         let made = self.stepper.steps(most as usize)?;
         for (step, outcome) in (step..).zip(&made.outcomes) {
@@ -271,7 +270,7 @@ impl Task for Eigenfunctions<'_> {
 
     fn due(&self) -> bool {
         let step = self.done();
-        let due = step.is_multiple_of(self.settings.interval()) || step >= self.settings.steps;
+        let due = step.is_multiple_of(self.settings.steps_between()) || step >= self.settings.steps;
         due && self.patience.validated != Some(step)
     }
 

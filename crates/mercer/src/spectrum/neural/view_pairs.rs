@@ -9,6 +9,7 @@ use crate::rng::Rng;
 use crate::training::Fingerprint;
 use crate::{Result, data, fail_if};
 use ndarray::{Array2, ArrayView2, Axis};
+use rayon::prelude::*;
 
 /// `κ(x,x') − 1` with `κ(x,x') = p(x,x')/(p(x)p(x'))`, where `p(x,x')` is the law of two views of the same thing: how much more often
 /// x and x' occur together than views that have nothing in common.
@@ -164,13 +165,16 @@ impl<'a> ViewPairs<'a> {
 }
 
 impl Views {
-    /// How two views of each of `count` rows are made, `[2·count, View::NUMBERS]`.
+    /// How two views of each of `count` rows are made, `[2·count, View::NUMBERS]`. A view is drawn by a generator of its own, so that threads
+    /// share the work.
     fn draw(&self, count: usize, rng: &mut Rng) -> Vec<f32> {
         let columns = [0, 1].map(|_| Augmentation::draw_columns(rng));
-        let mut numbers = Vec::with_capacity(2 * count * View::NUMBERS);
-        for view in 0..2 * count {
-            numbers.extend(self.augmentation.draw(self.image, columns[view % 2], rng).numbers());
-        }
+        let each = Rng::new(rng.next_u64());
+        let mut numbers = vec![0.0; 2 * count * View::NUMBERS];
+        numbers.par_chunks_exact_mut(View::NUMBERS).with_min_len(64).enumerate().for_each(|(view, numbers)| {
+            let drawn = self.augmentation.draw(self.image, columns[view % 2], &mut each.fork(view as u64));
+            numbers.copy_from_slice(&drawn.numbers());
+        });
         numbers
     }
 }
