@@ -3,7 +3,7 @@
 use super::super::{Precision, Real};
 use super::launch::{Card, Launch, NO_DIAGONAL, Tiling, columns_per_pass, padded};
 use super::program::{Kind, Program};
-use super::{ADVICE, Arithmetic, STAGING};
+use super::{ADVICE, STAGING};
 use crate::Result;
 use crate::compute::cuda::{Arg, Buffer, Gpu, Source};
 use crate::compute::{Math, Tensor};
@@ -16,17 +16,17 @@ use std::sync::{Mutex, PoisonError};
 
 /// A kernel on a GPU, with its formula compiled into the tiles of `product` and `gram`.
 pub(crate) struct CudaKernel {
-    gpu: &'static Gpu,
-    program: Program,
+    pub(super) gpu: &'static Gpu,
+    pub(super) program: Program,
     sources: Mutex<HashMap<Kind, Source>>,
 }
 
 /// Points in GPU memory, in the layout of a program's tiles.
 pub(super) struct DevicePoints {
     /// `[padded(n), width]`, and as many low parts where the program has some.
-    x: Buffer,
+    pub(super) x: Buffer,
     /// `[norms, padded(n)]`
-    xx: Buffer,
+    pub(super) xx: Buffer,
     pub n: usize,
 }
 
@@ -42,12 +42,11 @@ impl CudaKernel {
         others: Option<Rows<'_>>,
         precision: Precision,
     ) -> CudaKernel {
-        let arithmetic = match precision {
-            Precision::Tf32 => Arithmetic::Tf32,
-            Precision::F32 => Arithmetic::Split,
-            Precision::F64 => Arithmetic::F64,
-        };
-        let program = Program::new(kernel, reference, others, arithmetic, Card::of(gpu));
+        CudaKernel::of_program(gpu, Program::new(kernel, reference, others, precision.into(), Card::of(gpu)))
+    }
+
+    /// With a program that was made for this GPU.
+    pub(super) fn of_program(gpu: &'static Gpu, program: Program) -> CudaKernel {
         CudaKernel { gpu, program, sources: Mutex::default() }
     }
 
@@ -120,14 +119,27 @@ impl CudaKernel {
 
     /// Queues `Y ← κ(A, B) V` for `V` `[m, columns]` and `Y` `[n, columns]`, in f64 at the addresses `v` and `y`. With
     /// `diagonal`, point i of A is point j of B where `i = j + diagonal`.
-    pub fn product(&self, [a, b]: Sides<'_>, diagonal: Option<i32>, v: u64, columns: usize, y: u64) -> Result<()> {
+    pub fn product(&self, sides: Sides<'_>, diagonal: Option<i32>, v: u64, columns: usize, y: u64) -> Result<()> {
+        self.product_in(true, sides, diagonal, v, columns, y)
+    }
+
+    /// As [`Self::product`], with `V` and `Y` in f64 if `double`, else in f32.
+    pub fn product_in(
+        &self,
+        double: bool,
+        [a, b]: Sides<'_>,
+        diagonal: Option<i32>,
+        v: u64,
+        columns: usize,
+        y: u64,
+    ) -> Result<()> {
         let (n, m) = (a.n, b.n);
         let what = || format!("a product of {n}×{m} kernel values with {columns} columns");
         let nc = columns_per_pass(columns);
         let values = self.gpu.allocate(self.program.values_bytes(m, nc), &what, ADVICE)?;
         let partial = self.gpu.allocate(self.program.partial_bytes(n, m, nc), &what, ADVICE)?;
         let tiling = self.program.tiling(Kind::Product { nc }, n, m);
-        let prepare = Kind::Prepare { nc, double: true };
+        let prepare = Kind::Prepare { nc, double };
         let (v, y, values, partial) = (Arg::U64(v), Arg::U64(y), Arg::from(&values), Arg::from(&partial));
         for c0 in (0..columns).step_by(nc) {
             let width = nc.min(columns - c0);
@@ -145,7 +157,7 @@ impl CudaKernel {
     }
 
     /// Queues the Gram matrix `kind` of A and B into `out` `[n, ld]` (f64 for [`Precision::F64`], else f32).
-    fn gram(&self, kind: Kind, [a, b]: Sides<'_>, diagonal: Option<i32>, out: u64, ld: usize) {
+    pub(super) fn gram(&self, kind: Kind, [a, b]: Sides<'_>, diagonal: Option<i32>, out: u64, ld: usize) {
         let tiling = self.program.tiling(kind, a.n, b.n);
         let out = [Arg::U64(out), Arg::size(a.n), Arg::size(b.n), Arg::long(ld)];
         self.launch(kind, tiling.launch, &[&tile_arguments([a, b], &tiling, diagonal)[..], &out].concat());

@@ -17,6 +17,9 @@
 //! | | `combine` | `values, n, m, diagonal, mirror, known, a_names, b_names` |
 //! | | `multiply` | `k, v, y, n, m, columns` |
 //!
+//! Points that another library holds in the memory of the GPU are surveyed and packed there (`foreign.cu`, `foreign.rs`); those
+//! from the host are packed by the host.
+//!
 //! Kernels of images (`images.cu`, `images.rs`) have tiles of their own: one pair of images for each block. Their matrix is
 //! stored, since one entry takes as long as millions of others.
 //!
@@ -41,6 +44,7 @@
 //! | `F32`, `F64` | rounding error of the type | any statistic, any device |
 
 mod device;
+mod foreign;
 mod image_source;
 mod images;
 mod kappa;
@@ -53,11 +57,13 @@ mod tests;
 mod zonal;
 
 pub(crate) use device::BatchGram;
+pub use foreign::{DeviceArray, DeviceOperator, device_gram};
 pub(crate) use operator::{CudaOperator, cross_apply, gram_strips, image_diagonal};
 pub use operator::{Timing, time_product};
 pub(crate) use program::compiles;
 pub use program::sources;
 
+use super::Precision;
 use crate::simd::source::Style;
 
 /// Advice when device memory is short.
@@ -76,6 +82,16 @@ enum Arithmetic {
     F32,
     /// f64.
     F64,
+}
+
+impl From<Precision> for Arithmetic {
+    fn from(precision: Precision) -> Arithmetic {
+        match precision {
+            Precision::Tf32 => Arithmetic::Tf32,
+            Precision::F32 => Arithmetic::Split,
+            Precision::F64 => Arithmetic::F64,
+        }
+    }
 }
 
 impl Arithmetic {
