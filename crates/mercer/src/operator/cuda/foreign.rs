@@ -38,7 +38,7 @@ fn source(double: bool) -> &'static Source {
 
 /// Numbers `[n, d]` that another library holds in the memory of a GPU.
 #[derive(Clone, Copy, Debug)]
-pub struct DeviceArray {
+pub struct ForeignArray {
     gpu: &'static Gpu,
     address: u64,
     double: bool,
@@ -46,7 +46,7 @@ pub struct DeviceArray {
     strides: [isize; 2],
 }
 
-impl DeviceArray {
+impl ForeignArray {
     /// Numbers on the device `ordinal`, f64 if `double`, else f32, the first of them at `address`; `strides` count numbers.
     ///
     /// # Safety
@@ -58,7 +58,7 @@ impl DeviceArray {
         double: bool,
         shape: [usize; 2],
         strides: [isize; 2],
-    ) -> Result<DeviceArray> {
+    ) -> Result<ForeignArray> {
         let gpu = gpu(ordinal)?;
         for extent in shape {
             fail_if!(
@@ -66,7 +66,7 @@ impl DeviceArray {
                 "an array on a GPU may have 2³¹ rows or columns at most, not {extent}"
             );
         }
-        Ok(DeviceArray { gpu, address, double, shape, strides })
+        Ok(ForeignArray { gpu, address, double, shape, strides })
     }
 
     /// The device that holds it.
@@ -223,7 +223,7 @@ impl Lift {
 
     /// Queues `pack_view` into the columns from `first` on of the raw points `out` `[n, width]`, or into nothing; returns where the
     /// largest squared norm will be.
-    fn queue(&self, x: &DeviceArray, out: Option<(&Buffer, &Program, usize)>) -> Result<Buffer> {
+    fn queue(&self, x: &ForeignArray, out: Option<(&Buffer, &Program, usize)>) -> Result<Buffer> {
         let what = || "what is subtracted from the points".to_string();
         let uploaded = |values: &Option<Vec<f64>>| values.as_ref().map(|v| x.gpu.upload(v, &what, ADVICE)).transpose();
         let (shift, scale) = (uploaded(&self.shift)?, uploaded(&self.scale)?);
@@ -242,7 +242,7 @@ impl Lift {
 }
 
 /// The largest squared norm of the points in each view.
-fn largest(lifts: &[Lift], x: &DeviceArray) -> Result<Vec<f64>> {
+fn largest(lifts: &[Lift], x: &ForeignArray) -> Result<Vec<f64>> {
     let of_view = |lift: &Lift| {
         let mut bits = [0u64];
         lift.queue(x, None)?.read(0, &mut bits)?;
@@ -262,8 +262,8 @@ impl Ready {
     /// can prepare points for the kernel.
     fn new(
         kernel: &Kernel,
-        x: &DeviceArray,
-        others: Option<&DeviceArray>,
+        x: &ForeignArray,
+        others: Option<&ForeignArray>,
         precision: Precision,
     ) -> Result<Option<Ready>> {
         let d = x.shape[1];
@@ -272,7 +272,7 @@ impl Ready {
             return Ok(None);
         }
         let keys = x.keys()?;
-        let of_others = others.map(DeviceArray::keys).transpose()?;
+        let of_others = others.map(ForeignArray::keys).transpose()?;
         // The mean of one row is the row.
         let plan = Plan::new(kernel, Rows::from(&x.mean()?));
         let Some(lifts) = (0..plan.views()).map(|view| Lift::of(&plan, view, d)).collect::<Option<Vec<Lift>>>() else {
@@ -296,7 +296,7 @@ impl Ready {
 }
 
 /// Points in the layout of the tiles.
-fn prepared(kernel: &CudaKernel, lifts: &[Lift], x: &DeviceArray, keys: &[u128]) -> Result<DevicePoints> {
+fn prepared(kernel: &CudaKernel, lifts: &[Lift], x: &ForeignArray, keys: &[u128]) -> Result<DevicePoints> {
     let n = x.shape[0];
     let raw = kernel.allocate_raw(n)?;
     for (view, lift) in lifts.iter().enumerate() {
@@ -322,8 +322,8 @@ fn prepared(kernel: &CudaKernel, lifts: &[Lift], x: &DeviceArray, keys: &[u128])
 /// f32. The work is done when it returns. None where the host alone can prepare points for the kernel.
 pub fn device_gram(
     kernel: &Kernel,
-    x: &DeviceArray,
-    z: Option<&DeviceArray>,
+    x: &ForeignArray,
+    z: Option<&ForeignArray>,
     precision: Precision,
 ) -> Result<Option<Buffer>> {
     let columns = z.unwrap_or(x);
@@ -358,7 +358,7 @@ pub struct DeviceOperator {
 
 impl DeviceOperator {
     /// Of the points `x`; none where the host alone can prepare points for the kernel.
-    pub fn new(kernel: &Kernel, x: &DeviceArray, precision: Precision) -> Result<Option<DeviceOperator>> {
+    pub fn new(kernel: &Kernel, x: &ForeignArray, precision: Precision) -> Result<Option<DeviceOperator>> {
         let Some(mut ready) = Ready::new(kernel, x, None, precision)? else {
             return Ok(None);
         };
@@ -377,7 +377,7 @@ impl DeviceOperator {
     }
 
     /// `K V` `[n, b]` in the type of `V` `[n, b]`. The work is done when it returns.
-    pub fn multiply(&self, v: &DeviceArray) -> Result<Buffer> {
+    pub fn multiply(&self, v: &ForeignArray) -> Result<Buffer> {
         let ([rows, b], n) = (v.shape, self.points.n);
         fail_if!(rows != n, "the operator is on {n} values, and the vectors have {rows}");
         let (held, on) = (v.gpu.ordinal, self.gpu().ordinal);

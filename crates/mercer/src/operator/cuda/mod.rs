@@ -57,7 +57,7 @@ mod tests;
 mod zonal;
 
 pub(crate) use device::BatchGram;
-pub use foreign::{DeviceArray, DeviceOperator, device_gram};
+pub use foreign::{DeviceOperator, ForeignArray, device_gram};
 pub(crate) use operator::{CudaOperator, cross_apply, gram_strips, image_diagonal};
 pub use operator::{Timing, time_product};
 pub(crate) use program::compiles;
