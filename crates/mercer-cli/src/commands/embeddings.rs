@@ -79,7 +79,10 @@ impl Embeddings {
             let mut said = format!("{origin}\nOperator: {}\n\n", code.origin.kernel);
             said += &table(&code.eigenvalues, &code.certificate);
             let shares: Vec<String> = pca.eigenvalues.iter().take(8).map(|share| text::percent(*share)).collect();
-            said += &format!("Beside it, principal components (the linear kernel) have these shares of the variance: {}.\n", shares.join(", "));
+            said += &format!(
+                "Beside it, principal components (the linear kernel) have these shares of the variance: {}.\n",
+                shares.join(", ")
+            );
             if let Some(compared) = &compared {
                 let cells = |row: &Compared| {
                     let trained = row.matryoshka.map_or("–".into(), text::percent);

@@ -71,7 +71,11 @@ impl Matryoshka {
         let (n, p) = x.dim();
         let mut rng = Rng::new(context.seed).fork(11);
         let shift = x.mean_axis(Axis(0)).expect("there are rows").insert_axis(Axis(0));
-        let size = (x.iter().zip(shift.broadcast((n, p)).expect("a mean a column")).map(|(x, b)| (x - b).powi(2)).sum::<f64>()
+        let size = (x
+            .iter()
+            .zip(shift.broadcast((n, p)).expect("a mean a column"))
+            .map(|(x, b)| (x - b).powi(2))
+            .sum::<f64>()
             / (n * p) as f64)
             .sqrt();
         fail_if!(size == 0.0, "all embeddings are the same; there is nothing to train");
@@ -266,7 +270,8 @@ mod tests {
         let mut normal = |n, k| Array2::from_shape_simple_fn((n, k), || rng.normal());
         let (z, t) = (normal(5, 6), normal(4, 6));
         let (right, lengths) = ([0, 3, 1, 1, 2], [2, 5, 6]);
-        let total = |z: &Array2<f64>, t: &Array2<f64>| losses_of(z.view(), t.view(), &right, &lengths).0.iter().sum::<f64>();
+        let total =
+            |z: &Array2<f64>, t: &Array2<f64>| losses_of(z.view(), t.view(), &right, &lengths).0.iter().sum::<f64>();
         let (_, dz, dt) = losses_of(z.view(), t.view(), &right, &lengths);
         let moved = |x: &Array2<f64>, at: [usize; 2], by: f64| {
             let mut x = x.clone();
@@ -326,6 +331,9 @@ mod tests {
         assert!(refused(Matryoshka::new(9, Together::Linear)).contains("between 1 and 6"));
         assert!(refused(Matryoshka::new(2, Together::Linear)).contains("pairs or classes"));
         assert!(refused(Matryoshka::new(2, Together::Classes(vec![0]))).contains("1 classes"));
-        assert!(refused(Matryoshka { lengths: vec![3], ..Matryoshka::new(2, Together::Classes(vec![0; 6])) }).contains("k = 2"));
+        assert!(
+            refused(Matryoshka { lengths: vec![3], ..Matryoshka::new(2, Together::Classes(vec![0; 6])) })
+                .contains("k = 2")
+        );
     }
 }

@@ -499,3 +499,52 @@ impl Operator for DeviceOperator {
         format!("{} on {} points of {} columns on {:?}", self.kernel.program.plan.kernel, self.n(), self.d, self.gpu())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::catalogue;
+    use crate::rng::Rng;
+
+    /// What `pack_view` makes of a point, by its definition; `.ci/emulate_foreign.py` compares the kernel with the same.
+    fn lifted(lift: &Lift, x: &[f64]) -> Vec<f64> {
+        let at = |values: &Option<Vec<f64>>, j: usize, none: f64| values.as_ref().map_or(none, |values| values[j]);
+        let t = |j: usize| (x[j] - at(&lift.shift, j, 0.0)) / at(&lift.scale, j, 1.0);
+        let t: Vec<f64> = (0..x.len()).map(t).collect();
+        let turns = |t: f64| std::f64::consts::TAU * t / lift.parameter;
+        match lift.kind {
+            OVER_NORM => {
+                let norm = t.iter().map(|v| v * v).sum::<f64>().sqrt();
+                t.iter().map(|v| v / norm.powf(lift.parameter)).collect()
+            }
+            PERIODIC => t.iter().map(|t| turns(*t).cos()).chain(t.iter().map(|t| turns(*t).sin())).collect(),
+            _ => t,
+        }
+    }
+
+    #[test]
+    fn every_view_of_points_is_made_as_the_host_makes_it() {
+        let mut rng = Rng::new(2);
+        let x = Array2::from_shape_simple_fn((7, 3), || rng.normal() + 2.0);
+        let names = catalogue().into_iter().map(|entry| entry.name.to_string());
+        let more = [
+            "rbf([1, 2, 3])",
+            "arccos(0)",
+            "periodic(0.7, 2)",
+            "nngp(depth=2)",
+            "rbf(2)*linear + laplacian([3, 1, 2])",
+        ];
+        for expression in names.chain(more.map(String::from)) {
+            let plan = Plan::new(&Kernel::parse(&expression).unwrap(), Rows::from(&x));
+            let points = plan.points::<f64>(Rows::from(&x));
+            for (view, seen) in points.views.iter().enumerate() {
+                let lift = Lift::of(&plan, view, 3).unwrap_or_else(|| panic!("{expression} has no lift on a GPU"));
+                for (row, want) in x.rows().into_iter().zip(seen.x.rows()) {
+                    let got = lifted(&lift, row.as_slice().unwrap());
+                    assert_eq!(got.len(), want.len(), "{expression}");
+                    assert!(got.iter().zip(want).all(|(a, b)| (a - b).abs() < 1e-14), "{expression}: {got:?}, {want}");
+                }
+            }
+        }
+    }
+}
