@@ -316,12 +316,12 @@ mod tests {
                 neighbour_accuracy((a.view(), &wanted), (b.view(), &classes))
             };
             let (first, all) = (accuracy(8), accuracy(16));
-            assert!(first > 0.8 && first > all - 0.05, "{first} of the first 8 and {all} of all");
+            assert!(first > 0.95 && first > all - 0.02, "{first} of the first 8 and {all} of all");
         }
         let pca = super::super::EmbeddingCode { k: 8, together: Together::Linear };
         let pca = pca.fit(x.view(), &FitContext::default()).unwrap();
         let [a, b] = [&new, &x].map(|x| super::super::Transform::transform(&pca, x.view()).unwrap());
-        assert!(neighbour_accuracy((a.view(), &wanted), (b.view(), &classes)) < 0.5);
+        assert!(neighbour_accuracy((a.view(), &wanted), (b.view(), &classes)) < 0.2);
     }
 
     #[test]
