@@ -31,7 +31,10 @@ KERNELS = [
     "rbf(2)*linear + 2*laplacian(3) + periodic(2, 1)",
     "rbf(lengthscale=median)",
 ]
-BOUND = {torch.float64: 1e-12, torch.float32: 1e-6}
+#: Largest error over the largest value. That of float32 is what tensor cores are allowed where entries are not computed anew, 2⁻¹⁸
+#: (`roundoff` in operator/cuda/renewal.rs); products with a float64 operator are rounded once.
+BOUND = {torch.float64: 1e-12, torch.float32: 2.0**-18}
+PRODUCT = {torch.float64: 1e-12, torch.float32: 1e-6}
 
 
 def points(n, d=5, dtype=torch.float64, seed=0, far=0.0):
@@ -68,7 +71,7 @@ def test_points_far_from_the_origin_and_clusters_far_apart_lose_no_digits(expres
     x[:100] += 50.0
     x = x.to(dtype)
     got = mercer.kernel(expression)(x)
-    close(got, mercer.kernel(expression)(x.double().cpu().numpy()), 40 * BOUND[dtype])
+    close(got, mercer.kernel(expression)(x.double().cpu().numpy()), 4e-11 if dtype == torch.float64 else 4e-5)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
@@ -80,9 +83,9 @@ def test_products_are_those_of_the_host(expression, dtype):
     got = op @ v
     assert isinstance(got, torch.Tensor) and got.device == x.device and got.dtype == dtype
     want = host @ v.double().cpu().numpy()
-    close(got, want, BOUND[dtype])
-    close(op @ v[:, 1], want[:, 1], BOUND[dtype])
-    close(op.dot(v[:, :1]), want[:, :1], BOUND[dtype])
+    close(got, want, PRODUCT[dtype])
+    close(op @ v[:, 1], want[:, 1], PRODUCT[dtype])
+    close(op.dot(v[:, :1]), want[:, :1], PRODUCT[dtype])
     np.testing.assert_allclose(op @ v.double().cpu().numpy(), want, rtol=0, atol=1e-12 * np.abs(want).max())
     np.testing.assert_allclose(op.diagonal(), host.diagonal(), rtol=1e-13)
     np.testing.assert_allclose(op.to_dense(), host.to_dense(), rtol=0, atol=1e-12 * np.abs(host.to_dense()).max())
@@ -218,7 +221,7 @@ def test_bad_arrays_are_refused_with_a_sentence():
         mercer.operator("rbf(2)", x.cpu().numpy()) @ x
     with pytest.raises(ValueError, match="move the points"):
         mercer.operator("rbf(2)", x, device="cuda:1")
-    with pytest.raises(ValueError, match="lengthscale for each of 3 columns"):
+    with pytest.raises(ValueError, match="there are 3 lengthscales, and the points have 5 columns"):
         mercer.kernel("rbf([1, 2, 3])")(x)
 
 

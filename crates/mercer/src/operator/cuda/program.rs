@@ -323,7 +323,8 @@ pub(crate) fn compiles(kernel: &Kernel) -> bool {
     if kernel.sees_images() {
         return image_source::compiles(kernel);
     }
-    Program::for_kernel(kernel, 1, Arithmetic::F32, Card::HOPPER).operations <= MAX_OPERATIONS
+    let d = kernel.lengthscale_of_columns().map_or(1, <[f64]>::len);
+    Program::for_kernel(kernel, d, Arithmetic::F32, Card::HOPPER).operations <= MAX_OPERATIONS
 }
 
 /// The sources of all kernels of the catalogue and of some expressions, in all arithmetics, as `(unique name, text)`.
