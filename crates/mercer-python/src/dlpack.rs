@@ -105,7 +105,8 @@ impl Imported {
             }
             let dimensions = tensor.ndim as usize;
             if dimensions != 1 && dimensions != 2 {
-                let sentence = format!("an array on a GPU must have one or two dimensions, and this one has {dimensions}");
+                let sentence =
+                    format!("an array on a GPU must have one or two dimensions, and this one has {dimensions}");
                 return Err(PyValueError::new_err(sentence));
             }
             let extent = |i: usize| if i < dimensions { *tensor.shape.add(i) as usize } else { 1 };
