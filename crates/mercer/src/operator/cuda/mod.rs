@@ -17,7 +17,7 @@
 //! | | `combine` | `values, n, m, diagonal, mirror, known, a_names, b_names` |
 //! | | `multiply` | `k, v, y, n, m, columns` |
 //!
-//! Points that another library holds in the memory of the GPU are surveyed and packed there (`foreign.cu`, `foreign.rs`); those
+//! Points that another library holds in the memory of the GPU are surveyed and packed there (`foreign.cu`, `foreign*.rs`); those
 //! from the host are packed by the host.
 //!
 //! Kernels of images (`images.cu`, `images.rs`) have tiles of their own: one pair of images for each block. Their matrix is
@@ -45,6 +45,8 @@
 
 mod device;
 mod foreign;
+mod foreign_operator;
+mod foreign_points;
 mod image_source;
 mod images;
 mod kappa;
@@ -57,7 +59,9 @@ mod tests;
 mod zonal;
 
 pub(crate) use device::BatchGram;
-pub use foreign::{DeviceOperator, ForeignArray, device_gram};
+pub use foreign::ForeignArray;
+pub use foreign_operator::DeviceOperator;
+pub use foreign_points::device_gram;
 pub(crate) use operator::{CudaOperator, cross_apply, gram_strips, image_diagonal};
 pub use operator::{Timing, time_product};
 pub(crate) use program::compiles;
