@@ -8,6 +8,7 @@
     python3 bench/run.py --kernels       # infinite networks, neural-tangents and PyTorch; creates bench/.venv-kernels
     MERCER_DATA=… python3 bench/run.py conv-1000   # half an hour: see `thousand_images`
     python3 bench/run.py --laplace       # linearised Laplace and laplace-torch; creates bench/.venv-neural
+    python3 bench/run.py --graph         # a graph of neighbours beside the exact search, a million items: ten minutes, needs a C++ compiler
     python3 bench/run.py --neural        # training step and PyTorch; creates bench/.venv-neural (5 GB) the first time
 
 Prints ratios and peak memory, and writes the raw numbers to bench/results/classic.json, neural.json, kernels.json and laplace.json; then
@@ -98,9 +99,10 @@ def environment(folder, requirements):
     subprocess.run([folder / "bin/python", "-m", "pip", "install", "-q", "-r", HERE / requirements], check=True)
 
 
-def prepare(classic, neural, kernels, entk, laplace):
+def prepare(classic, neural, kernels, entk, laplace, graph):
     programs = ["-p", "mercer-bench"] + (["-p", "mercer-cli"] if set(classic) & set(PROGRAM) else [])
-    subprocess.run(["cargo", "build", "--release", "-q", *programs], cwd=HERE.parent, check=True)
+    features = ["--features", "mercer-bench/usearch"] if graph else []
+    subprocess.run(["cargo", "build", "--release", "-q", *programs, *features], cwd=HERE.parent, check=True)
     DATA.mkdir(exist_ok=True)
     if neural or kernels or laplace or any(job.startswith("gp-") or "compiled" in ALSO.get(job, []) for job in classic):
         environment(VENV_NEURAL, "requirements-neural.txt")
@@ -361,6 +363,18 @@ def report_neural(jobs, rounds):
     return results
 
 
+def report_graph(job, rounds):
+    """Recall of the ten nearest, and how much faster than the exact search: all queries at once on two threads, and one by one."""
+    result = one("mercer", job, rounds)
+    exact = statistics.median(result["seconds"])
+    print(f"{result['items']} codes of 64 coordinates, cosine, 1000 queries: exact {exact:.2f} s at once, {1e3 * result['single_seconds']:.2f} ms a single one")
+    for graph in result["graphs"]:
+        graph["ratio"], graph["single_ratio"] = exact / statistics.median(graph["seconds"]), result["single_seconds"] / graph["single_seconds"]
+        print(f"graph of {graph['rounding']}: recall@10 {graph['recall']:.4f} (aim .99), {graph['ratio']:.0f}× at once, {graph['single_ratio']:.0f}× one by one (aim 20), "
+              f"built in {graph['build_seconds']:.0f} s, {graph['bytes'] / 2**20:.0f} MiB")
+    return {job: result}
+
+
 def store(name, facts, results, is_partial):
     """Writes the results; a partial run replaces only its own jobs."""
     out = HERE / "results" / name
@@ -375,15 +389,17 @@ def main():
     parser.add_argument("--neural", action="store_true", help="the neural jobs, beside PyTorch")
     parser.add_argument("--kernels", action="store_true", help="infinite networks, beside neural-tangents and PyTorch")
     parser.add_argument("--laplace", action="store_true", help="linearised Laplace, beside laplace-torch")
+    parser.add_argument("--graph", action="store_true", help="a graph of neighbours beside the exact search")
+    parser.add_argument("--graph-items", type=int, default=1_000_000, help="its items (default a million)")
     parser.add_argument("--repeats", type=int, default=3, help="rounds of each job (default 3)")
     options = parser.parse_args()
     classic = [job for job in options.jobs if job in JOBS] or (
-        [] if options.jobs or options.neural or options.kernels or options.laplace else list(JOBS))
+        [] if options.jobs or options.neural or options.kernels or options.laplace or options.graph else list(JOBS))
     neural = [job for job in options.jobs if job in NEURAL] or (list(NEURAL) if options.neural else [])
     entk = [job for job in options.jobs if job in ENTK]
     laplace = [job for job in options.jobs if job in LAPLACE] or (list(LAPLACE) if options.laplace else [])
     kernels = [job for job in options.jobs if job in KERNELS] or ([job for job in KERNELS if KERNELS[job][1]] if options.kernels else [])
-    prepare(classic, neural, kernels, entk, laplace)
+    prepare(classic, neural, kernels, entk, laplace, options.graph)
     load = os.getloadavg()[0]
     peaks = {p: one("mercer", f"gemm-{p}", 5) for p in ("f32", "f64")}
     peak = {p: r["flop"] / min(r["seconds"]) / 1e9 for p, r in peaks.items()}
@@ -398,6 +414,8 @@ def main():
         store("kernels.json", facts, report_kernels(kernels, options.repeats), bool(options.jobs))
     if laplace:
         store("laplace.json", facts, report_laplace(laplace, options.repeats), bool(options.jobs))
+    if options.graph:
+        store("graph.json", facts, report_graph(f"graph-{options.graph_items}", options.repeats), True)
     if entk:
         store("entk.json", facts, report_entk(entk, options.repeats), bool(options.jobs))
 

@@ -21,6 +21,8 @@ use std::time::Instant;
 
 mod entk;
 mod gpu;
+#[cfg(feature = "usearch")]
+mod graph;
 mod kernels;
 mod laplace;
 mod neural;
@@ -68,6 +70,8 @@ impl Bench {
             "ridge-5000" => self.ridge(),
             "search-euclidean" => self.search(Metric::Euclidean),
             "search-cosine" => self.search(Metric::Cosine),
+            #[cfg(feature = "usearch")]
+            other if other.starts_with("graph-") => graph::run(other[6..].parse()?, self.repeats),
             "gp-step-2000" => self.process_step(),
             "covertype-ridge" => self.covertype(false),
             "covertype-logistic" => self.covertype(true),

@@ -55,10 +55,19 @@ fn pairs_and_embeddings_are_ordered() {
         assert_eq!(found["origin"]["kernel"], operator);
         assert!(found["eigenvalues"].as_array().unwrap().len() <= most);
         assert_eq!(found["pca"]["eigenvalues"].as_array().unwrap().len(), 8);
+        let trained =
+            |row: &serde_json::Value| row["matryoshka"].as_f64().is_some_and(|share| (0.0..=1.0).contains(&share));
+        match found["accuracy"].as_array() {
+            Some(rows) => assert!(rows.len() == 3 && rows.iter().all(trained), "{rows:?}"),
+            None => assert!(options.is_empty()),
+        }
         folder.said("transform e.mercer b.npy --out z.npy");
     }
     let said = folder.said("eigenmap --embeddings a.npy --labels y.npy --k 3");
-    assert!(said.contains("random coordinates") && said.contains("principal components"), "{said}");
+    assert!(
+        ["random coordinates", "principal components", "matryoshka"].iter().all(|word| said.contains(word)),
+        "{said}"
+    );
     folder.refuses("eigenmap --embeddings a.npy --labels b.npy", "one class for each of 400");
     folder.refuses("eigenmap digits --embeddings a.npy --net dense(4)", "cannot be given together");
 }

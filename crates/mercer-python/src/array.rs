@@ -1,8 +1,9 @@
 //! NumPy arrays, read where they lie.
 
+use crate::dlpack::Imported;
 use mercer::data::Rows;
 use ndarray::{Array1, Array2, ArrayView2, ArrayView3};
-use numpy::{PyArray1, PyArray2, PyArray3, PyArrayMethods, PyUntypedArrayMethods};
+use numpy::{PyArray1, PyArray2, PyArray3, PyArrayMethods, PyUntypedArray, PyUntypedArrayMethods};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -66,9 +67,13 @@ impl Held {
     }
 }
 
-/// Where the library reads the numbers of an array: the address of the array itself where it is not copied.
+/// Where the library reads the numbers of an array: the address of the array itself where it is not copied. It may be in the memory
+/// of a GPU.
 #[pyfunction]
 pub fn address(x: &Bound<'_, PyAny>) -> PyResult<usize> {
+    if !x.is_instance_of::<PyUntypedArray>() && x.hasattr("__dlpack__")? {
+        return Ok(Imported::new(x)?.array.address() as usize);
+    }
     Ok(match Held::new(x)?.rows() {
         Rows::F64(x) => x.as_ptr().addr(),
         Rows::F32(x) => x.as_ptr().addr(),

@@ -1,9 +1,11 @@
 //! Kernel expressions and their matrices.
 
 use crate::array::{Held, matrix, vector};
+use crate::dlpack::{CudaArray, Imported};
 use crate::run::{Settings, evaluate, raised};
 use mercer::Error;
 use mercer::kernel::{Expression, catalogue};
+use mercer::operator::cuda::{DeviceOperator, device_gram};
 use mercer::operator::{KernelOperator, Operator as _, Precision, gram, gram_cross};
 use pyo3::prelude::*;
 
@@ -79,6 +81,38 @@ impl Kernel {
         })
     }
 
+    /// As [`Self::matrix`], of points in the memory of a GPU, where the matrix stays; none where the host alone can prepare points for the
+    /// kernel.
+    #[pyo3(signature = (x, z, settings))]
+    fn matrix_on_device(
+        &self,
+        py: Python<'_>,
+        x: &Bound<'_, PyAny>,
+        z: Option<&Bound<'_, PyAny>>,
+        settings: &Settings,
+    ) -> PyResult<Option<CudaArray>> {
+        let (x, z) = (Imported::points(x)?, z.map(Imported::points).transpose()?);
+        let ([n, d], m) = (x.array.shape(), z.as_ref().unwrap_or(&x).array.shape()[0]);
+        let (text, seed, precision) = (self.text.clone(), settings.seed, settings.precision);
+        let matrix = evaluate(py, cost_on_device(n * m, d), move || {
+            let kernel = x.array.resolve(&text, seed)?;
+            device_gram(&kernel, &x.array, z.as_ref().map(|z| &z.array), precision)
+        })?;
+        Ok(matrix.map(|memory| CudaArray::new(memory, &[n, m], precision == Precision::F64)))
+    }
+
+    /// `κ(x_i,x_i)` `[n]` in f64 of points in the memory of a GPU, where it stays; none where the host alone can prepare points for
+    /// the kernel.
+    fn diagonal_on_device(&self, py: Python<'_>, x: &Bound<'_, PyAny>, seed: u64) -> PyResult<Option<CudaArray>> {
+        let x = Imported::points(x)?;
+        let ([n, d], text) = (x.array.shape(), self.text.clone());
+        let values = evaluate(py, cost_on_device(n, d), move || {
+            let kernel = x.array.resolve(&text, seed)?;
+            DeviceOperator::new(&kernel, &x.array, Precision::F64)?.map(|k| k.diagonal_on_device()).transpose()
+        })?;
+        Ok(values.map(|memory| CudaArray::new(memory, &[n], true)))
+    }
+
     /// `κ(x_i,x_i)` `[n]`.
     fn diagonal<'py>(&self, py: Python<'py>, x: &Bound<'py, PyAny>, seed: u64) -> PyResult<Bound<'py, PyAny>> {
         let x = Held::new(x)?;
@@ -89,6 +123,11 @@ impl Kernel {
         })?;
         Ok(vector(py, values).into_any())
     }
+}
+
+/// The cost of `entries` kernel values of `d` columns on a GPU, in multiply-adds of the host that take as long.
+pub fn cost_on_device(entries: usize, d: usize) -> usize {
+    entries.saturating_mul(d + 30) / 100
 }
 
 /// Bytes of a matrix from which on the memory is asked for.

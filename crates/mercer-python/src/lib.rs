@@ -3,6 +3,7 @@
 //! | file | handle |
 //! |---|---|
 //! | `array.rs` | the rows of a NumPy array, where they lie |
+//! | `dlpack.rs` | arrays in the memory of a GPU, exchanged with other libraries |
 //! | `run.rs` | settings of a computation; it runs without the GIL, ends by Ctrl-C, and fails with a `ValueError` |
 //! | `kernel.rs` | a kernel expression, and its matrices |
 //! | `operator.rs` | `v ↦ Kv`: a kernel, a matrix, function samples, or a Python object |
@@ -13,6 +14,7 @@
 //! | `figure.rs` | figures as SVG |
 
 mod array;
+mod dlpack;
 mod estimator;
 mod features;
 mod figure;
@@ -36,10 +38,12 @@ fn _mercer(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<run::Settings>()?;
     module.add_class::<kernel::Kernel>()?;
     module.add_class::<operator::Operator>()?;
+    module.add_class::<dlpack::CudaArray>()?;
     module.add_class::<features::Features>()?;
     module.add_class::<model::Model>()?;
     module.add_function(wrap_pyfunction!(model::model_of_bytes, module)?)?;
     module.add_function(wrap_pyfunction!(array::address, module)?)?;
+    module.add_function(wrap_pyfunction!(dlpack::to_host, module)?)?;
     module.add_function(wrap_pyfunction!(figure::spectrum_figure, module)?)?;
     module.add_function(wrap_pyfunction!(figure::scatter_figure, module)?)?;
     module.add_function(wrap_pyfunction!(kernel::kernels, module)?)?;

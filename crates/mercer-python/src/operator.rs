@@ -1,9 +1,11 @@
 //! Operators `v ↦ Kv`.
 
 use crate::array::{Held, matrix, samples, vector};
-use crate::kernel::check_finite;
+use crate::dlpack::{CudaArray, Imported};
+use crate::kernel::{check_finite, cost_on_device};
 use crate::run::{Settings, evaluate, raised, run};
 use mercer::kernel::Expression;
+use mercer::operator::cuda::DeviceOperator;
 use mercer::operator::{DenseOperator, FunctionSamples, Operator as Library};
 use mercer::{Error, Result, Silent};
 use ndarray::{Array1, Array2, ArrayView2, Axis, s};
@@ -17,10 +19,12 @@ pub struct Operator(pub Arc<Inner>);
 
 /// What a handle shares with the threads that use it. The operator is dropped before the points that it reads.
 pub struct Inner {
-    pub operator: Box<dyn Library>,
+    pub operator: Arc<dyn Library>,
     /// The exception that Python raised in a product.
     failure: Arc<Mutex<Option<PyErr>>>,
     cost: usize,
+    /// The same operator, where it is of points in the memory of a GPU.
+    on_device: Option<Arc<DeviceOperator>>,
     _points: Option<Held>,
 }
 
@@ -33,7 +37,8 @@ impl Inner {
 
 impl Operator {
     fn new(operator: impl Library + 'static, cost: usize, points: Option<Held>) -> Operator {
-        Operator(Arc::new(Inner { operator: Box::new(operator), failure: Arc::default(), cost, _points: points }))
+        let operator = Arc::new(operator);
+        Operator(Arc::new(Inner { operator, failure: Arc::default(), cost, on_device: None, _points: points }))
     }
 }
 
@@ -50,6 +55,45 @@ impl Operator {
         let operator = settings.brief().kernel_operator(&kernel, rows).map_err(raised)?;
         let (n, d) = rows.dim();
         Ok(Operator::new(operator, n * n * (d + 30), Some(x)))
+    }
+
+    /// `κ(X,X)` of points `[n, d]` in the memory of a GPU, never stored; none where the host alone can prepare points for the kernel.
+    #[staticmethod]
+    fn of_kernel_on_device(
+        py: Python<'_>,
+        kernel: &str,
+        x: &Bound<'_, PyAny>,
+        settings: &Settings,
+    ) -> PyResult<Option<Operator>> {
+        let x = Imported::points(x)?;
+        let [n, d] = x.array.shape();
+        let (text, seed, precision) = (kernel.to_owned(), settings.seed, settings.precision);
+        let operator = evaluate(py, cost_on_device(n, d), move || {
+            DeviceOperator::new(&x.array.resolve(&text, seed)?, &x.array, precision)
+        })?;
+        Ok(operator.map(|operator| {
+            let (operator, cost) = (Arc::new(operator), cost_on_device(n * n, d));
+            let on_device = Some(operator.clone());
+            Operator(Arc::new(Inner { operator, failure: Arc::default(), cost, on_device, _points: None }))
+        }))
+    }
+
+    /// The number of the GPU that holds the points, where one does.
+    #[getter]
+    fn device(&self) -> Option<usize> {
+        self.0.on_device.as_ref().map(|operator| operator.gpu().ordinal)
+    }
+
+    /// `K V` for `V` `[n, b]` or `[n]` in the memory of the GPU that holds the points, in the type of `V`.
+    fn apply_on_device(&self, py: Python<'_>, v: &Bound<'_, PyAny>) -> PyResult<CudaArray> {
+        let operator = self.0.on_device.clone().ok_or_else(|| {
+            raised(Error::input("the points of the operator are on the host; multiply a vector on the host"))
+        })?;
+        let v = Imported::new(v)?;
+        let ([n, b], double, dimensions) = (v.array.shape(), v.array.is_double(), v.dimensions);
+        let cost = self.0.cost.saturating_mul(b.max(1));
+        let memory = evaluate(py, cost, move || operator.multiply(&v.array))?;
+        Ok(CudaArray::new(memory, &[n, b][..dimensions], double))
     }
 
     /// A symmetric matrix `[n, n]`.
@@ -78,7 +122,8 @@ impl Operator {
     fn of_python(operator: Py<PyAny>, n: usize) -> Operator {
         let failure: Arc<Mutex<Option<PyErr>>> = Arc::default();
         let inner = FromPython { operator, n, failure: failure.clone() };
-        Operator(Arc::new(Inner { operator: Box::new(inner), failure, cost: usize::MAX / 1024, _points: None }))
+        let (operator, cost) = (Arc::new(inner), usize::MAX / 1024);
+        Operator(Arc::new(Inner { operator, failure, cost, on_device: None, _points: None }))
     }
 
     /// Rows and columns.

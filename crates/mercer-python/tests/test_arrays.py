@@ -34,6 +34,35 @@ def test_estimators_hand_arrays_on_as_they_are(monkeypatch):
     assert seen == [x.ctypes.data]
 
 
+class Tensor:
+    """A tensor of some library on the CPU: nothing but DLPack."""
+
+    def __init__(self, x):
+        self.x = x
+
+    def __dlpack__(self, **options):
+        return self.x.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return self.x.__dlpack_device__()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_tensors_on_the_host_are_read_where_they_lie(dtype):
+    x = np.random.default_rng(0).normal(size=(6, 2)).astype(dtype)
+    assert _mercer.address(as_points(Tensor(x))) == x.ctypes.data
+    k = mercer.kernel("rbf(1)")
+    assert np.array_equal(k(Tensor(x), Tensor(x[:2])), k(x, x[:2]))
+    op = mercer.operator("rbf(1)", Tensor(x))
+    x_before, product = x.copy(), op @ np.ones(6)
+    assert np.array_equal(product, mercer.operator("rbf(1)", x_before) @ np.ones(6))
+
+
+def test_a_tensor_that_is_on_no_gpu_is_not_taken_for_one():
+    with pytest.raises(ValueError, match="not in the memory of a CUDA device"):
+        _mercer.to_host(Tensor(np.eye(2)))
+
+
 @pytest.mark.parametrize(
     "x", [np.arange(6).reshape(3, 2), np.arange(12.0).reshape(6, 2)[::2], np.asfortranarray(np.arange(6.0).reshape(3, 2)), [[0, 1], [2, 3], [4, 5]]]
 )

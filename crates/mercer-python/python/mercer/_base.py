@@ -17,7 +17,7 @@ from sklearn.metrics.pairwise import pairwise_kernels
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from . import _mercer
+from . import _cuda, _mercer
 from ._kernel import Kernel, Operator
 
 
@@ -53,12 +53,12 @@ def seed_of(random_state: Any) -> int:
 
 
 def as_array(x: Any) -> np.ndarray:
-    """An array, or the memory of a tensor of another library; a tensor on a GPU is copied to the host."""
+    """An array, or the memory of a tensor of another library; an array on a GPU is copied to the host."""
     if isinstance(x, np.ndarray) or not hasattr(x, "__dlpack__"):
         return np.asarray(x)
-    if hasattr(x, "detach"):
-        x = x.detach().cpu()
-    return np.from_dlpack(x)
+    if _cuda.is_on_gpu(x):
+        return _cuda.on_host(x)
+    return np.from_dlpack(x.detach() if hasattr(x, "detach") else x)
 
 
 def as_points(x: Any) -> np.ndarray:
@@ -85,7 +85,9 @@ class MercerEstimator(BaseEstimator):
         return _mercer.Settings(seed_of(self.random_state), self.device, precision, self.memory, progress)
 
     def _checked(self, X: Any, y: Any = _NONE, *, fit: bool, **options: Any) -> Any:
-        """Arrays as the library reads them: X C-contiguous in float32 or float64."""
+        """Arrays as the library reads them: X C-contiguous in float32 or float64. Arrays on a GPU are copied to the host, once."""
+        X = _cuda.on_host(X) if _cuda.is_on_gpu(X) else X
+        y = _cuda.on_host(y) if _cuda.is_on_gpu(y) else y
         if not fit and y is _NONE and self._is_plain(X):
             return X
         options |= {"dtype": [np.float64, np.float32], "order": "C", "reset": fit}

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse.linalg import LinearOperator
 
-from . import _mercer
+from . import _cuda, _mercer
 
 _DEFAULT = _mercer.Settings()
 _SINGLE = _mercer.Settings(precision="f32")
@@ -22,7 +22,9 @@ def _points(x: Any) -> np.ndarray:
 class Kernel:
     """A kernel by its expression: a formula of two points.
 
-    It is called with points `[n, d]` and gives their matrix, in float32 where X is float32. Kernels add, multiply and scale.
+    It is called with points `[n, d]` and gives their matrix, in float32 where X is float32. Kernels add, multiply and scale. Points in the
+    memory of a GPU (anything with `__dlpack__`: PyTorch's, CuPy's, JAX's) are read where they lie, and the matrix is an array of the
+    same library on the same device.
 
     >>> import numpy as np
     >>> k = kernel("rbf(1)")
@@ -42,14 +44,32 @@ class Kernel:
         self._kernel = _mercer.Kernel(expression)
         self.expression = expression
 
-    def __call__(self, X: Any, Y: Any = None) -> np.ndarray:
+    def __call__(self, X: Any, Y: Any = None) -> Any:
         """`κ(X,Y)` `[n, m]`, or `κ(X,X)` without a Y."""
+        if _cuda.is_on_gpu(X) or _cuda.is_on_gpu(Y):
+            return self._on_gpu(X, Y)
         X = _points(X)
         settings = _SINGLE if X.dtype == np.float32 else _DEFAULT
         return self._kernel.matrix(X, None if Y is None else _points(Y), settings)
 
-    def diagonal(self, X: Any) -> np.ndarray:
-        """`κ(x,x)` `[n]`."""
+    def _on_gpu(self, X: Any, Y: Any) -> Any:
+        if not _cuda.is_on_gpu(X) or not (Y is None or _cuda.is_on_gpu(Y)):
+            raise ValueError("X and Y must both be on the host or both on a GPU; move one of them")
+        x, y = _cuda.readable(X), None if Y is None else _cuda.readable(Y)
+        precision = "f32" if _cuda.is_single(x) else "f64"
+        result = self._kernel.matrix_on_device(x, y, _SINGLE if precision == "f32" else _DEFAULT)
+        if result is not None:
+            return _cuda.handed_to(X, result)
+        # A kernel whose points the host alone prepares (images, very long formulas): one copy there, and the matrix back.
+        settings = _mercer.Settings(device=f"cuda:{_cuda.device_of(X)}", precision=precision)
+        return _cuda.moved_to(X, self._kernel.matrix(_points(x), None if y is None else _points(y), settings))
+
+    def diagonal(self, X: Any) -> Any:
+        """`κ(x,x)` `[n]`, in float64."""
+        if _cuda.is_on_gpu(X):
+            x = _cuda.readable(X)
+            result = self._kernel.diagonal_on_device(x, 0)
+            return _cuda.moved_to(X, self._kernel.diagonal(_points(x), 0)) if result is None else _cuda.handed_to(X, result)
         return self._kernel.diagonal(_points(X), 0)
 
     def resolve(self, X: Any, random_state: int = 0) -> Kernel:
@@ -111,6 +131,19 @@ class Operator(LinearOperator):
         self._handle = handle
         super().__init__(np.dtype(np.float64), (handle.n, handle.n))
 
+    def __matmul__(self, V: Any) -> Any:
+        return self._on_gpu(V) if _cuda.is_on_gpu(V) else super().__matmul__(V)
+
+    def dot(self, V: Any) -> Any:
+        """`K V` for a vector `[n]`, a matrix `[n, b]` or another operator."""
+        return self._on_gpu(V) if _cuda.is_on_gpu(V) else super().dot(V)
+
+    def _on_gpu(self, V: Any) -> Any:
+        """`K V` on the device that holds the points, in the type of V."""
+        if self._handle.device is None:
+            raise ValueError("the points of the operator are on the host; multiply an array on the host")
+        return _cuda.handed_to(V, self._handle.apply_on_device(_cuda.readable(V)))
+
     def _matmat(self, V: Any) -> np.ndarray:
         return self._handle.apply(_points(V))
 
@@ -149,6 +182,9 @@ def operator(
 ) -> Operator:
     """An operator `v ↦ Kv` that stores no matrix.
 
+    Points in the memory of a GPU are prepared there: `op @ V` with an array V of that device stays on it, in the type of V, and the operator
+    keeps what it needs of X, so that X may be freed. A NumPy array V is copied to the device and its product back.
+
     Of a kernel on points X `[n, d]`; of a symmetric matrix, where `X` is one and `kernel` is `"precomputed"`; or `FᵀF/S` of
     `samples` `[S, n]` or `[S, n, C]` of functions.
 
@@ -160,7 +196,17 @@ def operator(
     >>> (eigsh(k, 2)[0][::-1] / 200).round(3)
     array([0.519, 0.303])
     """
+    on_gpu = samples is None and kernel is not None and _cuda.is_on_gpu(X)
+    if on_gpu:
+        held = f"cuda:{_cuda.device_of(X)}"
+        if device not in ("cpu", held):
+            raise ValueError(f"the points are on {held}, and the device is {device}; move the points")
+        device = held
     settings = _mercer.Settings(random_state, device, precision, memory)
+    if on_gpu and str(kernel) != "precomputed":
+        handle = _mercer.Operator.of_kernel_on_device(str(kernel), _cuda.readable(X), settings)
+        if handle is not None:
+            return Operator(handle)
     if samples is not None:
         f = np.ascontiguousarray(samples, dtype=np.float64)
         if f.ndim == 2:

@@ -7,6 +7,7 @@
 //! | [`DiffusionMaps`] | coordinates whose distances are those of a diffusion |
 //! | [`ViewEigenmap`] | a code in the order of importance, by a network trained on pairs of views |
 //! | [`EmbeddingCode`] | embeddings of any model in the order of importance |
+//! | [`Matryoshka`] | the same by training a linear map for several lengths at once |
 //! | [`NadarayaWatson`] | averages weighted by the kernel, bandwidth by leave-one-out |
 //! | [`Ridge`] | kernel ridge regression and classification, direct or by conjugate gradients |
 //! | [`FeatureRidge`] | ridge regression and classification on few features: linear, Nyström, random; for any number of points |
@@ -70,6 +71,7 @@ mod logistic;
 mod logistic_design;
 mod logistic_preconditioner;
 mod logistic_solver;
+mod matryoshka;
 mod measures;
 mod metric;
 mod metric_rounds;
@@ -125,6 +127,7 @@ pub use kernel_pca::{FittedKernelPca, KernelPca};
 pub use laplacian_eigenmaps::{Affinity, LaplacianEigenmaps};
 pub(crate) use lbfgs::minimise;
 pub use logistic::{FittedLogistic, Logistic};
+pub use matryoshka::{FittedMatryoshka, Matryoshka};
 pub use measures::{ClassMeasures, ClassReport};
 pub use metric::{Direction, Importances, MetricForm};
 pub use monitor::{Convergence, HeldOutError, HeldOutRows, Monitoring};

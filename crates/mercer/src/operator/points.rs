@@ -125,6 +125,11 @@ impl Plan {
         self.shift.as_ref().filter(|_| self.shifts_view(view))
     }
 
+    /// What is subtracted from the points for a view, and the base kernel that then lifts them, where there is one.
+    pub(super) fn steps_to(&self, view: usize) -> (Option<&Array1<f64>>, Option<&Base>) {
+        (self.shift_of(view), self.lifts[view].as_ref())
+    }
+
     /// Rows of points as a view sees them: shifted, then lifted.
     fn seen(&self, rows: ArrayView2<f64>, view: usize) -> Array2<f64> {
         let shifted = self.shift_of(view).map(|shift| &rows - shift);

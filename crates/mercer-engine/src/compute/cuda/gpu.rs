@@ -7,6 +7,7 @@ use super::module::Modules;
 use super::solver::Solver;
 use crate::compute::Math;
 use crate::{Error, Result, fail_if};
+use cudarc::driver::result::{self, event};
 use cudarc::driver::{CudaContext, CudaEvent, CudaStream, DriverError, sys};
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -196,6 +197,33 @@ impl Gpu {
     pub fn work_waits_for_copies(&self) {
         self.bind();
         self.note(self.stream.join(&self.copies));
+    }
+
+    /// The driver's handle of the stream on which work is queued, for libraries that order their own work before it.
+    pub fn stream_handle(&self) -> u64 {
+        self.stream.cu_stream().addr() as u64
+    }
+
+    /// Work queued after this call waits for what another library has queued on `stream`, the handle of a stream of this device.
+    /// The driver's default streams (handles 0, 1 and 2) are waited for by the device; others may be gone by now, so that the
+    /// host waits for the whole device.
+    pub fn follow_stream(&self, stream: u64) {
+        self.bind();
+        if stream > 2 {
+            self.note(self.context.synchronize());
+            return;
+        }
+        let stream = std::ptr::without_provenance_mut::<sys::CUstream_st>(stream as usize);
+        // SAFETY: the default streams always exist; the event is destroyed once, and the driver keeps it until it has passed.
+        self.note(unsafe {
+            event::create(sys::CUevent_flags::CU_EVENT_DISABLE_TIMING).and_then(|mark| {
+                let queued = event::record(mark, stream).and_then(|()| {
+                    let flags = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
+                    result::stream::wait_event(self.stream.cu_stream(), mark, flags)
+                });
+                event::destroy(mark).and(queued)
+            })
+        });
     }
 
     /// Milliseconds between two events; waits for the second.

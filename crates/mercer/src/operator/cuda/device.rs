@@ -17,17 +17,17 @@ use std::sync::{Mutex, PoisonError};
 
 /// A kernel on a GPU, with its formula compiled into the tiles of `product` and `gram`.
 pub(crate) struct CudaKernel {
-    gpu: &'static Gpu,
-    program: Program,
+    pub(super) gpu: &'static Gpu,
+    pub(super) program: Program,
     sources: Mutex<HashMap<Kind, Source>>,
 }
 
 /// Points in GPU memory, in the layout of a program's tiles.
 pub(super) struct DevicePoints {
     /// `[padded(n), width]`, and as many low parts where the program has some.
-    x: Buffer,
+    pub(super) x: Buffer,
     /// `[norms, padded(n)]`
-    xx: Buffer,
+    pub(super) xx: Buffer,
     pub n: usize,
 }
 
@@ -43,13 +43,17 @@ impl CudaKernel {
         others: Option<Rows<'_>>,
         precision: Precision,
     ) -> CudaKernel {
-        let program = Program::new(kernel, reference, others, arithmetic(precision), Card::of(gpu));
+        CudaKernel::of_program(gpu, Program::new(kernel, reference, others, precision.into(), Card::of(gpu)))
+    }
+
+    /// With a program that was made for this GPU.
+    pub(super) fn of_program(gpu: &'static Gpu, program: Program) -> CudaKernel {
         CudaKernel { gpu, program, sources: Mutex::default() }
     }
 
     /// For two sets of points, each of which may be on either side; see [`Program::for_sets`].
     pub fn for_sets(gpu: &'static Gpu, kernel: &Kernel, [x, z]: [Rows<'_>; 2], precision: Precision) -> CudaKernel {
-        let program = Program::for_sets(kernel, x, z, arithmetic(precision), Card::of(gpu));
+        let program = Program::for_sets(kernel, x, z, precision.into(), Card::of(gpu));
         CudaKernel { gpu, program, sources: Mutex::default() }
     }
 
@@ -159,16 +163,16 @@ impl CudaKernel {
     /// Queues `Y ← κ(A, B) V` for `V` `[m, columns]` and `Y` `[n, columns]`, in f64 at the addresses `v` and `y`. With
     /// `diagonal`, point i of A is point j of B where `i = j + diagonal`.
     pub fn product(&self, sides: Sides<'_>, diagonal: Option<i32>, v: u64, columns: usize, y: u64) -> Result<()> {
-        self.placed_product(sides, None, diagonal, v, columns, y)
+        self.placed_product(true, sides, (None, diagonal), v, columns, y)
     }
 
-    /// The same where points have `places` in their sets, i32 `[padded(n)]` and `[padded(m)]` on the device (0: their own order):
-    /// with `diagonal`, two points are the same where their places are, but for that number.
+    /// The same with `V` and `Y` in f64 if `double`, else in f32, where points may have places in their sets, i32 `[padded(n)]` and
+    /// `[padded(m)]` on the device (0: their own order): with a diagonal, two points are the same where their places are, but for that number.
     pub fn placed_product(
         &self,
+        double: bool,
         [a, b]: Sides<'_>,
-        places: Option<[u64; 2]>,
-        diagonal: Option<i32>,
+        (places, diagonal): (Option<[u64; 2]>, Option<i32>),
         v: u64,
         columns: usize,
         y: u64,
@@ -180,7 +184,7 @@ impl CudaKernel {
         let partial = self.gpu.allocate(self.program.partial_bytes(n, m, nc), &what, ADVICE)?;
         let kind = if places.is_some() { Kind::GatheredProduct { nc } } else { Kind::Product { nc } };
         let tiling = self.program.tiling(kind, n, m);
-        let prepare = Kind::Prepare { nc, double: true };
+        let prepare = Kind::Prepare { nc, double };
         let (v, y, values, partial) = (Arg::U64(v), Arg::U64(y), Arg::from(&values), Arg::from(&partial));
         for c0 in (0..columns).step_by(nc) {
             let width = nc.min(columns - c0);
@@ -198,7 +202,7 @@ impl CudaKernel {
     }
 
     /// Queues the Gram matrix `kind` of A and B into `out` `[n, ld]` (f64 for [`Precision::F64`], else f32).
-    fn gram(&self, kind: Kind, [a, b]: Sides<'_>, diagonal: Option<i32>, out: u64, ld: usize) {
+    pub(super) fn gram(&self, kind: Kind, [a, b]: Sides<'_>, diagonal: Option<i32>, out: u64, ld: usize) {
         let tiling = self.program.tiling(kind, a.n, b.n);
         let out = [Arg::U64(out), Arg::size(a.n), Arg::size(b.n), Arg::long(ld)];
         self.launch(kind, tiling.launch, &[&tile_arguments([a, b], &tiling, diagonal, None)[..], &out].concat());
@@ -290,15 +294,6 @@ fn tile_arguments([a, b]: Sides<'_>, tiling: &Tiling, diagonal: Option<i32>, pla
     let [tiles, each] = [tiling.tiles, tiling.tiles_per_split].map(Arg::size);
     let common = [ax, axx, bx, bxx, a_pad, b_pad, tiles, each, Arg::I32(diagonal.unwrap_or(NO_DIAGONAL))];
     common.into_iter().chain(places.into_iter().flatten().map(Arg::U64)).collect()
-}
-
-/// The arithmetic of a precision on a GPU.
-fn arithmetic(precision: Precision) -> Arithmetic {
-    match precision {
-        Precision::Tf32 => Arithmetic::Tf32,
-        Precision::F32 => Arithmetic::Split,
-        Precision::F64 => Arithmetic::F64,
-    }
 }
 
 pub(super) fn contiguous(x: &Array2<f64>) -> &[f64] {

@@ -19,6 +19,9 @@
 //! | | `combine` | `values, n, m, diagonal, mirror, known, a_names, b_names` |
 //! | | `multiply` | `k, v, y, n, m, columns` |
 //!
+//! Points that another library holds in the memory of the GPU are surveyed and packed there (`foreign.cu`, `foreign*.rs`); those
+//! from the host are packed by the host.
+//!
 //! Kernels of images (`images.cu`, `images.rs`) have tiles of their own: one pair of images for each block. Their matrix is
 //! stored, since one entry takes as long as millions of others.
 //!
@@ -45,6 +48,9 @@
 //! | `F32`, `F64` | rounding error of the type | any statistic, any device |
 
 mod device;
+mod foreign;
+mod foreign_operator;
+mod foreign_points;
 mod image_source;
 mod images;
 mod kappa;
@@ -58,11 +64,15 @@ mod tests;
 mod zonal;
 
 pub(crate) use device::BatchGram;
+pub use foreign::ForeignArray;
+pub use foreign_operator::DeviceOperator;
+pub use foreign_points::device_gram;
 pub(crate) use operator::{CudaOperator, CudaPair, cross_apply, gram_strips, image_diagonal};
 pub use operator::{Timing, time_product};
 pub(crate) use program::compiles;
 pub use program::sources;
 
+use super::Precision;
 use crate::simd::source::Style;
 
 /// Advice when device memory is short.
@@ -81,6 +91,16 @@ enum Arithmetic {
     F32,
     /// f64.
     F64,
+}
+
+impl From<Precision> for Arithmetic {
+    fn from(precision: Precision) -> Arithmetic {
+        match precision {
+            Precision::Tf32 => Arithmetic::Tf32,
+            Precision::F32 => Arithmetic::Split,
+            Precision::F64 => Arithmetic::F64,
+        }
+    }
 }
 
 impl Arithmetic {

@@ -5,7 +5,7 @@ use super::super::points::{Plan, View as Lifted};
 use super::super::twins::{Names, keys};
 use super::launch::{Card, Shape, Tiling, padded, simt_shape, tensor_shape, tiling};
 use super::renewal::{Renewal, largest};
-use super::{Arithmetic, image_source, kappa};
+use super::{Arithmetic, foreign, image_source, kappa};
 use crate::data::Rows;
 use crate::kernel::{Kernel, Statistic, catalogue};
 use crate::simd::source::{PRELUDE, Style};
@@ -24,13 +24,13 @@ pub(super) const MAX_OPERATIONS: usize = 4000;
 /// A kernel expression compiled for one device and one width of points.
 #[derive(Clone, Debug)]
 pub(super) struct Program {
-    plan: Plan,
+    pub plan: Plan,
     /// The arithmetic of the tiles.
     pub arithmetic: Arithmetic,
     card: Card,
     kappa: String,
     operations: usize,
-    views: Vec<View>,
+    pub views: Vec<View>,
     renewal: Renewal,
     /// Names for points that have a twin.
     names: Names,
@@ -41,10 +41,10 @@ const MOST_NAMES: usize = 1 << 24;
 
 /// The position of a view's coordinates in a prepared point and in a raw point.
 #[derive(Clone, Debug)]
-struct View {
+pub(super) struct View {
     first: usize,
     width: usize,
-    source_first: usize,
+    pub source_first: usize,
     source_width: usize,
 }
 
@@ -104,15 +104,29 @@ impl Program {
         card: Card,
     ) -> Program {
         let plan = Plan::new(kernel, reference);
+        let norms = largest(&plan, reference);
+        let of_others = others.map(|others| largest(&plan, others));
+        let norms = [&norms, of_others.as_ref().unwrap_or(&norms)];
+        Program::of_facts(plan, reference.d(), norms, names, arithmetic, card)
+    }
+
+    /// As [`Self::new`], for points of width `d` of which this is known: the largest squared norm in each view, of both sides, and
+    /// the names of equal points.
+    pub fn of_facts(
+        plan: Plan,
+        d: usize,
+        norms: [&Vec<f64>; 2],
+        names: Names,
+        arithmetic: Arithmetic,
+        card: Card,
+    ) -> Program {
         let one_product = matches!(plan.statistics[..], [(_, Statistic::Dot)]);
         let tensor = one_product && card.capability >= 80;
         let arithmetic = if arithmetic.is_tensor() && !tensor { Arithmetic::F32 } else { arithmetic };
         let operations = kappa::listing(&plan, arithmetic.style()).operations();
-        let views = views(&plan, reference.d(), if arithmetic.is_tensor() { 16 } else { 8 });
+        let views = views(&plan, d, if arithmetic.is_tensor() { 16 } else { 8 });
         let widths: Vec<usize> = views.iter().map(|view| view.source_width).collect();
-        let norms = largest(&plan, reference);
-        let of_others = others.map(|others| largest(&plan, others));
-        let renewal = Renewal::new(&plan, &widths, [&norms, of_others.as_ref().unwrap_or(&norms)], arithmetic);
+        let renewal = Renewal::new(&plan, &widths, norms.map(Vec::as_slice), arithmetic);
         let names = if names.len() < MOST_NAMES { names } else { Names::default() };
         let kappa = kappa::function(&plan, views.len(), arithmetic.style());
         Program { arithmetic, card, kappa, operations, views, renewal, names, plan }
@@ -130,8 +144,8 @@ impl Program {
             |view: &Lifted<T>| if view.low.is_empty() { Array2::default(view.x.dim()) } else { view.low.clone() };
         let lows: Vec<Array2<T>> =
             if self.low_first() > 0 { points.views.iter().map(of_low).collect() } else { vec![] };
-        let name = |key: &u128| T::of(self.names.find(*key).map_or(0.0, |name| 1.0 + name as f64));
-        let names = Array2::from_shape_fn((points.n, usize::from(self.has_twins())), |(i, _)| name(&points.keys[i]));
+        let name = |(i, _): (usize, usize)| T::of(self.name(points.keys[i]));
+        let names = Array2::from_shape_fn((points.n, usize::from(self.has_twins())), name);
         let views = points.views.iter().map(|v| v.x.view()).chain(lows.iter().map(|low| low.view()));
         let parts: Vec<ArrayView2<T>> = views.chain([names.view()]).collect();
         let all = concatenate(Axis(1), &parts).expect("every part has a row for each point");
@@ -143,8 +157,13 @@ impl Program {
         self.arithmetic != Arithmetic::F64 && !self.low()
     }
 
+    /// The name of a point with this key: above 0 where it may have a twin, else 0.
+    pub fn name(&self, key: u128) -> f64 {
+        self.names.find(key).map_or(0.0, |name| 1.0 + name as f64)
+    }
+
     /// Whether some points are equal.
-    fn has_twins(&self) -> bool {
+    pub fn has_twins(&self) -> bool {
         !self.names.is_empty()
     }
 
@@ -154,7 +173,7 @@ impl Program {
     }
 
     /// Where the low parts of a raw point begin; 0 if it has none. Rounding to f32 leaves them in the number itself.
-    fn low_first(&self) -> usize {
+    pub fn low_first(&self) -> usize {
         if self.low() && self.arithmetic == Arithmetic::F64 { self.coordinates() } else { 0 }
     }
 
@@ -339,7 +358,8 @@ pub(crate) fn compiles(kernel: &Kernel) -> bool {
     if kernel.sees_images() {
         return image_source::compiles(kernel);
     }
-    Program::for_kernel(kernel, 1, Arithmetic::F32, Card::HOPPER).operations <= MAX_OPERATIONS
+    let d = kernel.lengthscale_of_columns().map_or(1, <[f64]>::len);
+    Program::for_kernel(kernel, d, Arithmetic::F32, Card::HOPPER).operations <= MAX_OPERATIONS
 }
 
 /// The sources of all kernels of the catalogue and of some expressions, in all arithmetics, as `(unique name, text)`.
@@ -406,5 +426,6 @@ pub fn sources() -> Vec<(String, String)> {
         put(format!("near-mixed-{arithmetic:?}"), &p, Kind::Product { nc: 16 });
     }
     texts.extend(image_source::sources());
+    texts.extend(foreign::sources());
     texts
 }

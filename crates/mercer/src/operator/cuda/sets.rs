@@ -124,7 +124,7 @@ impl Sets {
                 let out = term.as_ref().map_or(to, Buffer::pointer);
                 let (sides, values) =
                     ([left.loaded.points(), right.loaded.points()], from + (8 * cols.start * columns) as u64);
-                self.kernel.placed_product(sides, places, diagonal, values, columns, out)?;
+                self.kernel.placed_product(true, sides, (places, diagonal), values, columns, out)?;
                 if term.is_some() {
                     // SAFETY: `term` has room for these rows, and `to` is where these rows of Y begin.
                     unsafe { gpu.add_f64(rows.len() * columns, 1.0, out, to) };

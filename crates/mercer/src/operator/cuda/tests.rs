@@ -256,6 +256,11 @@ fn networks_of_images_run_on_a_gpu_unless_they_pool_between_layers_or_are_large(
 }
 
 #[test]
+fn kernels_with_a_lengthscale_for_each_column_run_on_a_gpu() {
+    assert!(compiles(&Kernel::parse("rbf([1, 2, 3])*linear").unwrap()));
+}
+
+#[test]
 fn patches_of_images_fit_into_shared_memory() {
     use super::super::images::Images;
     use image_source::PairSource;
