@@ -17,7 +17,7 @@ pub struct Network {
     images: Vec<Option<[usize; 3]>>,
     places: Vec<Place>,
     /// Its first layers on images in bf16, where they are such.
-    image_trunk: Option<ImageTrunk>,
+    pub(super) image_trunk: Option<ImageTrunk>,
     description: Description,
     inputs: usize,
     networks: usize,
