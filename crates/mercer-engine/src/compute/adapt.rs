@@ -100,7 +100,7 @@ mod tests {
     fn a_gradient_that_is_not_finite_stays_so() {
         let theta = Tensor::from_host(Device::Cpu, &[2], &[1.0, 1.0]).unwrap();
         let mut grad = Tensor::from_host(Device::Cpu, &[2], &[f32::NAN, 1.0]).unwrap();
-        adapt(&Adapted::new(Device::Cpu, vec![0..2]).unwrap(), 0.1, 0.0, &theta, &mut grad);
+        adapt(&Adapted::new(Device::Cpu, std::iter::once(0..2).collect()).unwrap(), 0.1, 0.0, &theta, &mut grad);
         assert!(grad.host().iter().all(|g| g.is_nan()));
     }
 }

@@ -85,8 +85,8 @@ pub use optimizer::{Optimizer, OptimizerState, Schedule, ScheduleKind};
 use pooling::Pooling;
 use radial::Radial;
 use residual::Residual;
-pub use state::NamedTensor;
 use state::Piece;
+pub use state::{NamedTensor, Placed};
 
 /// Whether statistics over the batch are taken from the batch or from the stored constants. Example: [the module](self).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -43,6 +43,10 @@ impl Piece {
     }
 }
 
+/// The name of a tensor, its place among the parameters, and its shape in a file.
+#[doc(hidden)]
+pub type Placed = (String, Range<usize>, Vec<usize>);
+
 /// A tensor under its name.
 #[derive(Clone, Debug, PartialEq)]
 #[doc(hidden)]
@@ -117,7 +121,7 @@ impl Network {
 
     /// Name, place among the parameters and shape in a file of every trained tensor of one network.
     #[doc(hidden)]
-    pub fn trained_tensors(&self) -> Result<Vec<(String, Range<usize>, Vec<usize>)>> {
+    pub fn trained_tensors(&self) -> Result<Vec<Placed>> {
         self.check_single()?;
         let trained = placed(&self.layers, &self.starts()).into_iter().filter(|piece| !piece.constant);
         let place = |Piece { name, start, shape, .. }: Piece| {
