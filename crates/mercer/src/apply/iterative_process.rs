@@ -106,7 +106,7 @@ pub struct FittedIterativeProcess {
     pub likelihood_error: f64,
     /// How the search for hyper-parameters ended.
     pub search: SearchEnd,
-    /// Directions of the preconditioner that variances take.
+    /// Rank of the preconditioner.
     pub rank: usize,
     /// Products with K that the last solution took.
     pub iterations: usize,
@@ -181,6 +181,7 @@ impl Fit for IterativeProcess {
             fine = KernelOperator::new(&kernel, x, Precision::F64, context.device)?;
             &fine
         };
+        let rank = preconditioner.rank();
         let mut inverse =
             PartialInverse::new(operator, preconditioner.into_basis(ranks[0])?, (alpha, amplitude), context)?;
         let kernel = scaled(kernel, amplitude);
@@ -200,7 +201,7 @@ impl Fit for IterativeProcess {
             likelihood: solution.likelihood.value,
             likelihood_error: solution.likelihood.error,
             search: SearchEnd::new(&found, variance),
-            rank: inverse.directions.ncols(),
+            rank,
             iterations: solution.iterations,
             residual: solution.residual,
             excess,

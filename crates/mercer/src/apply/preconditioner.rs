@@ -72,6 +72,11 @@ impl LowRankPreconditioner {
         Ok(outside)
     }
 
+    /// r
+    pub(super) fn rank(&self) -> usize {
+        self.sigma.len()
+    }
+
     /// The first r columns of U `[n, r]`, or all.
     pub(super) fn into_basis(self, r: usize) -> Result<Panel> {
         if r < self.u.ncols() { self.u.columns(0..r) } else { Ok(self.u) }
