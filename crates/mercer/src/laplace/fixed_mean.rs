@@ -55,7 +55,8 @@ impl Moments {
 
     /// `(x − mean)/spread` `[n, q]`
     fn applied(&self, x: ArrayView2<f64>) -> Array2<f64> {
-        (&x - &ArrayRow::from(&self.mean[..])) / &ArrayRow::from(&self.spread[..])
+        let [mean, spread] = [&self.mean, &self.spread].map(|row| ArrayRow::from(&row[..]));
+        (&x - &mean) / spread
     }
 
     fn fits(&self, q: usize) -> bool {

@@ -221,35 +221,28 @@ mod tests {
         let (z, mut rng) = (normals(170, 3, 3) * 2.0, Rng::new(5));
         let labels: Vec<usize> = (0..170).map(|_| rng.below(3)).collect();
         let draws = draws(3).unwrap();
-        let check = |loss: &dyn Fn(&[f64]) -> (f64, Vec<f64>), at: Vec<f64>| {
-            let (_, gradient) = loss(&at);
+        fn check(loss: impl Fn(&[f64]) -> (f64, Vec<f64>), at: &[f64]) {
+            let (_, gradient) = loss(at);
             for j in 0..at.len() {
                 let [up, down] = [1e-5, -1e-5].map(|step| {
-                    let mut moved = at.clone();
+                    let mut moved = at.to_vec();
                     moved[j] += step;
                     loss(&moved).0
                 });
                 assert!((gradient[j] - (up - down) / 2e-5).abs() < 1e-8, "{j}: {gradient:?}");
             }
-        };
+        }
         // B in full, diagonal, and I; with and without features of the rows.
-        for (n, q) in [(170, 4), (100, 4), (50, 0)] {
+        for (n, q, entries) in [(170, 4, 6), (100, 4, 3), (50, 0, 0)] {
             let features = concatenate![Axis(1), Array2::ones((170, 1)), normals(170, q, 7) * 0.3];
             let rows = Rows { z: &z, features, labels: &labels, places: places(3, n) };
             let at: Vec<f64> = (0..rows.count()).map(|_| 0.4 * rng.normal()).collect();
-            let entries = if n == 170 {
-                6
-            } else if n == 100 {
-                3
-            } else {
-                0
-            };
             assert_eq!(at.len(), entries + (1 + q) + (1 + q.min(TEMPERED)));
-            check(&|at| rows.penalised_loss(at, &draws), at);
+            check(|at| rows.penalised_loss(at, &draws), &at);
         }
         assert_eq!([columns(4, 200), columns(4, 199)], [4, 0]);
         let (first, scales) = (z.slice(s![.., ..1]), normals(170, 1, 4).column(0).mapv(|v| v.abs() + 0.3));
         let y: Vec<f64> = (0..170).map(|_| rng.normal()).collect();
-        check(&|at| loss_of_numbers(at, first, &scales, &y), vec![-0.5, 0.7]);
+        check(|at| loss_of_numbers(at, first, &scales, &y), &[-0.5, 0.7]);
     }
 }
