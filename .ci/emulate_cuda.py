@@ -93,8 +93,8 @@ int main() {
     auto numbers = [](size_t count) { return (T *)aligned_alloc(64, (count * sizeof(T) + 63) / 64 * 64); };
     T *a = numbers((size_t)2 * a_pad * width), *b = numbers((size_t)2 * b_pad * width), *axx = numbers(3 * a_pad), *byy = numbers(3 * b_pad);
     T *values = numbers((size_t)2 * nc * b_pad);
-    launch(a_pad / 8, 1, 256, 0, [&] { prepare::prepare_points(x.data(), nullptr, a, axx, n, a_pad); });
-    launch(b_pad / 8, 1, 256, 0, [&] { prepare::prepare_points(y.data(), nullptr, b, byy, m, b_pad); });
+    launch(a_pad / 8, 1, 256, 0, [&] { prepare::prepare_points(x.data(), nullptr, a, axx, n, a_pad, 0, a_pad); });
+    launch(b_pad / 8, 1, 256, 0, [&] { prepare::prepare_points(y.data(), nullptr, b, byy, m, b_pad, 0, b_pad); });
     auto kappa = [&](int i, int j) {
         double s = 0;
         for (int k = 0; k < d; ++k) s += pow(x[i * source + k] - y[j * source + k], 2);
