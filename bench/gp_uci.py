@@ -1,4 +1,4 @@
-"""Gaussian processes on published UCI splits, beside scikit-learn's: `gp_uci.py [PROGRAM] [SPLITS]`, with the data of MERCER_DATA.
+"""Gaussian processes on published UCI splits, beside scikit-learn's: `gp_uci.py [PROGRAM] [SPLITS] [TABLE…]`, with the data of MERCER_DATA.
 
 Both sides: an RBF kernel with a lengthscale for each column, amplitude and noise by the marginal likelihood, columns and targets standardised by the
 training rows, one start by default and one at random. scikit-learn starts at lengthscales 1 and draws within its default bounds (1e-5 to 1e5). NLL is
@@ -15,7 +15,7 @@ import numpy as np
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
-TABLES = ["yacht", "energy", "boston", "concrete"]
+TABLES = ["yacht", "energy", "boston", "concrete", "wine"]
 RESTARTS = 1
 
 
@@ -49,12 +49,12 @@ def ours(program, name, number):
     return report["rmse"], report["nll"]
 
 
-def main(program=None, splits=3):
+def main(program=None, splits=3, *tables):
     folder = pathlib.Path(os.environ["MERCER_DATA"]) / "uci"
     sides = {"scikit-learn": lambda *at: peer(folder, *at)}
     if program:
         sides["mercer"] = lambda *at: ours(program, *at)
-    for name in TABLES:
+    for name in tables or TABLES:
         for side, work in sides.items():
             start = time.perf_counter()
             scores = np.array([work(name, number) for number in range(int(splits))])

@@ -25,6 +25,8 @@ config! {
     search_rows: usize = 2000; quick 300,
     /// Random starts of the search, beside that at the median distances.
     restarts: usize = 0; published 1,
+    /// Names of the tables; all if there are none.
+    tables: Vec<String> = vec![],
 }
 
 const KERNEL: &str = "rbf(lengthscale=ard)";
@@ -52,7 +54,7 @@ struct Measured {
     /// The posterior: exact, or on landmarks.
     posterior: String,
     reports: Vec<IntervalReport>,
-    /// Of all splits, predictions included.
+    /// Of all splits together, each on its own thread, predictions included.
     seconds: f64,
 }
 
@@ -103,25 +105,43 @@ fn judged(train: &Dataset, test: &Dataset, config: &Config, context: &FitContext
     IntervalReport::new(&values(test)?, &means, &deviations.to_vec(), 0.95)
 }
 
-/// The process and its report on one split, counted from 0, with the rows to learn from and the columns.
-type Judged = Result<(IntervalReport, (usize, usize))>;
-
-fn measure(name: &'static str, splits: usize, config: &Config, context: &FitContext) -> Result<Measured> {
-    let start = Instant::now();
-    let judge = |number: usize| -> Judged {
-        let (train, test) = split(name, number + 1)?;
-        Ok((judged(&train, &test, config, context)?, (train.n(), train.d())))
-    };
-    let found = in_parallel(splits, judge, |done| context.progress.step(name, done, splits, ""));
-    let found = found.into_iter().collect::<Result<Vec<_>>>()?;
-    let (n, d) = found.last().map_or((0, 0), |(_, dim)| *dim);
-    let posterior = if n <= config.exact { "exact".into() } else { format!("{} landmarks", config.landmarks) };
-    let reports = found.into_iter().map(|(report, _)| report).collect();
-    Ok(Measured { name, n, d, posterior, reports, seconds: start.elapsed().as_secs_f64() })
+/// The report on one split of a table, counted from 0.
+struct Judged {
+    report: IntervalReport,
+    /// Rows to learn from, and columns.
+    dim: (usize, usize),
+    seconds: f64,
 }
 
-/// `of(i)` for i from 0 to n, on as many threads as there are cores: a split is too small for all of them. Calls `done` with the number of
-/// results so far.
+fn judge(name: &str, number: usize, config: &Config, context: &FitContext) -> Result<Judged> {
+    let start = Instant::now();
+    let (train, test) = split(name, number + 1)?;
+    let report = judged(&train, &test, config, context)?;
+    Ok(Judged { report, dim: (train.n(), train.d()), seconds: start.elapsed().as_secs_f64() })
+}
+
+/// The splits of all tables side by side: one table alone has too few of them at its end.
+fn measure(tables: &[(&'static str, usize)], config: &Config, context: &FitContext) -> Result<Vec<Measured>> {
+    let pairs: Vec<(&str, usize)> =
+        tables.iter().flat_map(|&(name, splits)| (0..splits).map(move |number| (name, number))).collect();
+    let found = in_parallel(
+        pairs.len(),
+        |i| judge(pairs[i].0, pairs[i].1, config, context),
+        |done| context.progress.step("splits", done, pairs.len(), ""),
+    );
+    let mut found = found.into_iter().collect::<Result<Vec<_>>>()?.into_iter();
+    Ok(tables.iter().map(|&(name, splits)| summarised(name, found.by_ref().take(splits).collect(), config)).collect())
+}
+
+fn summarised(name: &'static str, splits: Vec<Judged>, config: &Config) -> Measured {
+    let (n, d) = splits.last().map_or((0, 0), |split| split.dim);
+    let posterior = if n <= config.exact { "exact".into() } else { format!("{} landmarks", config.landmarks) };
+    let seconds = splits.iter().map(|split| split.seconds).sum();
+    Measured { name, n, d, posterior, reports: splits.into_iter().map(|split| split.report).collect(), seconds }
+}
+
+/// `of(i)` for i from 0 to n, as many at a time as there are threads, each on its share of them: a split is too small for all. Calls
+/// `done` with the number of results so far.
 fn in_parallel<T: Send>(n: usize, of: impl Fn(usize) -> T + Sync, done: impl Fn(usize) + Sync) -> Vec<T> {
     let (next, found) = (AtomicUsize::new(0), Mutex::new(Vec::with_capacity(n)));
     let work = || {
@@ -136,8 +156,12 @@ fn in_parallel<T: Send>(n: usize, of: impl Fn(usize) -> T + Sync, done: impl Fn(
             done(found.len());
         }
     };
-    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(n);
-    std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));
+    let threads = rayon::current_num_threads();
+    let workers = threads.min(n).max(1);
+    let pool =
+        || rayon::ThreadPoolBuilder::new().num_threads(threads / workers).build().expect("threads can be started");
+    let pools: Vec<_> = (0..workers).map(|_| pool()).collect();
+    std::thread::scope(|scope| pools.iter().for_each(|pool| drop(scope.spawn(|| pool.install(work)))));
     let mut found = found.into_inner().expect("no thread panicked");
     found.sort_by_key(|(i, _)| *i);
     found.into_iter().map(|(_, value)| value).collect()
@@ -194,15 +218,23 @@ fn setting(config: &Config) -> String {
     )
 }
 
+/// The tables that take part, with their numbers of splits.
+fn chosen(config: &Config) -> Result<Vec<(&'static str, usize)>> {
+    if let Some(unknown) = config.tables.iter().find(|name| TABLES.iter().all(|(table, ..)| table != name)) {
+        let possible: Vec<&str> = TABLES.iter().map(|(name, ..)| *name).collect();
+        return Err(Error::input(format!("there is no table {unknown:?}; choose among {}", possible.join(", "))));
+    }
+    let named = |name: &str| config.tables.is_empty() || config.tables.iter().any(|table| table == name);
+    let tables = TABLES.iter().filter(|(name, _, rows)| named(name) && *rows <= config.most_rows);
+    Ok(tables.map(|(name, splits, _)| (*name, config.splits.min(*splits))).collect())
+}
+
 pub fn reproduce(options: &Options, context: &FitContext<'_>) -> Result<Shown> {
-    let config = Config::new(options, context.seed);
-    let tables = TABLES.iter().filter(|(.., rows)| *rows <= config.most_rows);
-    let measured =
-        |&(name, splits, _): &(&'static str, usize, usize)| measure(name, splits.min(config.splits), &config, context);
-    let found = tables.map(measured).collect::<Result<Vec<_>>>()?;
+    let config = Config { tables: options.tables.clone(), ..Config::new(options, context.seed) };
+    let found = measure(&chosen(&config)?, &config, context)?;
     let (figure, verdict, rows) = (figure(&found), verdict(&found), rows(&found));
     let text = format!("{}\n\n{}\n{}\n", setting(&config), rows.text(), sentence(&verdict));
-    let report = report("Gaussian processes on nine tables", &verdict, &setting(&config))
+    let report = report("Gaussian processes on tables of the UCI repository", &verdict, &setting(&config))
         .section("Error, likelihood and coverage")
         .table(rows)
         .figure(&figure, "The share of the test targets within the predicted 95 % intervals.");
@@ -230,6 +262,17 @@ mod tests {
             let report = judged(&train, &test, &config, &FitContext::default()).unwrap();
             assert!(report.rmse < 0.25 && (0.91..0.99).contains(&report.coverage), "{exact}: {report:?}");
         }
+    }
+
+    #[test]
+    fn tables_are_chosen_by_name() {
+        let config = |tables: &[&str]| Config {
+            tables: tables.iter().map(|t| t.to_string()).collect(),
+            ..Config::new(false, 0)
+        };
+        assert_eq!(chosen(&config(&["yacht", "protein"])).unwrap(), [("protein", 3), ("yacht", 3)]);
+        assert_eq!(chosen(&config(&[])).unwrap().len(), TABLES.len());
+        assert!(chosen(&config(&["bostn"])).unwrap_err().to_string().contains("choose among boston"));
     }
 
     #[test]

@@ -120,6 +120,8 @@ pub struct Options {
     pub directions: Option<usize>,
     /// Names of the methods that are compared; all if there are none.
     pub methods: Vec<String>,
+    /// Names of the tables that are measured; all if there are none.
+    pub tables: Vec<String>,
 }
 
 /// The output of an experiment.

@@ -63,6 +63,10 @@ pub struct Reproduce {
     /// lla-cifar10: the methods beside map and temperature, such as last-layer,fixed-mean [default: all]
     #[arg(long, value_name = "METHODS", value_delimiter = ',')]
     methods: Vec<String>,
+
+    /// gp-uci: the tables, such as boston,yacht [default: all]
+    #[arg(long, value_name = "TABLES", value_delimiter = ',')]
+    tables: Vec<String>,
 }
 
 fn by_name() -> impl TypedValueParser<Value = &'static Experiment> {
@@ -98,6 +102,7 @@ impl Reproduce {
             ("steps", &["cnn-gp"], self.steps.map(|n| n.to_string())),
             ("directions", &["ntk"], self.directions.map(|n| n.to_string())),
             ("methods", &["lla-cifar10"], (!self.methods.is_empty()).then(|| self.methods.join(","))),
+            ("tables", &["gp-uci"], (!self.tables.is_empty()).then(|| self.tables.join(","))),
         ];
         options.into_iter().filter_map(|(name, experiments, value)| Some((name, experiments, value?))).collect()
     }
@@ -123,8 +128,8 @@ impl Reproduce {
         let at = |extension: &str| Output::new(&self.out.join(format!("{name}.{extension}")));
         let (figures, page) = ([at("svg")?, at("png")?], at("html")?);
         let Reproduce { quick, published, train, test, steps, directions, .. } = *self;
-        let (net, methods) = (self.net.clone(), self.methods.clone());
-        let options = Options { quick, published, net, train, test, steps, directions, methods };
+        let (net, methods, tables) = (self.net.clone(), self.methods.clone(), self.tables.clone());
+        let options = Options { quick, published, net, train, test, steps, directions, methods, tables };
         // An experiment with parts cut short would be another one: an interrupt ends it.
         let Shown { figure: svg, mut report, numbers, mut text } =
             context.fitting(|fit| run(&options, &FitContext { interrupt: None, ..*fit }))?;
@@ -158,7 +163,8 @@ impl Reproduce {
         for experiment in EXPERIMENTS {
             // Experiments without a published size run at their own.
             let published = self.published && SIZED.contains(&experiment.name);
-            let options = Reproduce { published, out: self.out.clone(), net: None, methods: vec![], ..*self };
+            let options =
+                Reproduce { published, out: self.out.clone(), net: None, methods: vec![], tables: vec![], ..*self };
             let start = Instant::now();
             match options.one(experiment, context) {
                 Ok((report, ..)) => {

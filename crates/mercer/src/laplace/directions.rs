@@ -3,16 +3,13 @@
 //! Both come from the derivatives of the network layer by layer, for all directions at once: products of a few large matrices, where a pass
 //! for each direction has many small ones.
 
-use super::passes::{Cotangents, Passes, batches, points_at_a_time};
+use super::passes::{Cotangents, FORWARD, Passes, batches, points_at_a_time};
 use crate::compute::{self, Device, Store, Tensor, gemm};
 use crate::net::Mode;
 use crate::net::ntk::{Convolved, Jacobian};
 use crate::{Result, fail_if};
 use ndarray::{Array2, ArrayView2, Axis, s};
 use std::collections::BTreeMap;
-
-/// Rows of a batch that only goes forward.
-const FORWARD: usize = 256;
 
 /// The part of directions that belongs to one layer, on the device.
 struct Part {

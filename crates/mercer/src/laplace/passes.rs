@@ -10,7 +10,7 @@ use ndarray::{Array2, Array3, ArrayView2, Axis, s};
 use std::ops::Range;
 
 /// Rows of a batch that only goes forward.
-const FORWARD: usize = 256;
+pub(super) const FORWARD: usize = 256;
 
 /// Numbers of the cotangents `[C, b, C]` of a batch, for networks of thousands of classes: 64 MiB.
 const COTANGENTS: usize = 1 << 24;
