@@ -5,12 +5,14 @@
 //! | [`compute`] | `f32` tensors on the CPU or a CUDA device, and their primitives |
 //! | [`net`] | layers and networks that differentiate themselves |
 //! | [`linalg`] | dense linear algebra in f64 on either device |
+//! | [`group`] | the processes of a distributed run: one, or the ranks of an MPI job |
 //! | [`simd`] | elementary functions that vectorise, selected at run time for the CPU |
 //! | [`syntax`] | the parser of `name(value, key=value)` |
 //! | [`rng`], [`special`] | the random generator, special functions |
 
 pub mod compute;
 pub mod error;
+pub mod group;
 pub mod linalg;
 pub mod net;
 pub mod rng;

@@ -1,0 +1,233 @@
+//! The processes of a distributed run: one by default, the ranks of an MPI job where a launcher started several.
+//!
+//! Every rank runs the same program on the same arguments. What they compute together is a sum over ranks, a gathering of what
+//! each has, or an exchange between two of them. Sums are taken in the order of the ranks, so that repeated runs have the same
+//! bits, whatever MPI is installed.
+
+mod abi;
+mod heartbeat;
+mod launcher;
+mod mpi;
+mod threads;
+
+pub use launcher::Launcher;
+pub use mpi::Mpi;
+pub use threads::on_threads;
+
+use crate::Result;
+use std::ops::Range;
+
+/// What carries messages between ranks. Messages are short enough for the counts of MPI.
+pub trait Ranks: Sync {
+    /// The number of this process, from 0.
+    fn rank(&self) -> usize;
+
+    /// How many processes there are.
+    fn size(&self) -> usize;
+
+    /// `all` `[size, bytes]` from `own` `[bytes]` of every rank, all of one length.
+    fn all_gather(&self, own: &[u8], all: &mut [u8]) -> Result<()>;
+
+    /// Row r of `received` `[size, bytes]` is the row of `sent` `[size, bytes]` of rank r that has this rank's number.
+    fn all_to_all(&self, sent: &[u8], received: &mut [u8]) -> Result<()>;
+
+    /// Sends `sent` to the rank `to` while `received` comes from the rank `from`.
+    fn exchange(&self, to: usize, sent: &[u8], from: usize, received: &mut [u8]) -> Result<()>;
+}
+
+/// The processes that compute together: one, unless it was made of [`Ranks`]. With one, every method returns at once.
+///
+/// Methods that return a `Result` are collective: all ranks call them, in the same order.
+///
+/// ```
+/// use mercer_engine::group::{Group, on_threads};
+/// let mut numbers = [1.0, 2.0];
+/// Group::SINGLE.sum(&mut numbers)?;
+/// assert_eq!(numbers, [1.0, 2.0]);
+/// let sums = on_threads(3, |group| {
+///     let mut numbers = [group.rank() as f64, 1.0];
+///     group.sum(&mut numbers).map(|()| numbers)
+/// });
+/// assert!(sums.into_iter().all(|sum| sum.unwrap() == [3.0, 3.0]));
+/// # Ok::<(), mercer_engine::Error>(())
+/// ```
+#[derive(Clone, Copy)]
+pub struct Group<'a>(Option<&'a dyn Ranks>);
+
+/// Bytes of one message, at most.
+const MESSAGE: usize = 1 << 26;
+
+impl<'a> Group<'a> {
+    /// One process.
+    pub const SINGLE: Group<'static> = Group(None);
+
+    /// The processes of `ranks`.
+    pub fn new(ranks: &'a dyn Ranks) -> Group<'a> {
+        Group(Some(ranks).filter(|ranks| ranks.size() > 1))
+    }
+
+    /// The number of this process, from 0.
+    pub fn rank(self) -> usize {
+        self.0.map_or(0, Ranks::rank)
+    }
+
+    /// How many processes there are.
+    pub fn size(self) -> usize {
+        self.0.map_or(1, Ranks::size)
+    }
+
+    /// Whether this is the only process.
+    pub fn is_single(self) -> bool {
+        self.0.is_none()
+    }
+
+    /// The part of `0..n` that belongs to this rank.
+    pub fn share(self, n: usize) -> Range<usize> {
+        self.share_of(self.rank(), n)
+    }
+
+    /// The part of `0..n` that belongs to a rank: parts follow each other, and their lengths differ by one at most.
+    pub fn share_of(self, rank: usize, n: usize) -> Range<usize> {
+        let at = |rank: usize| (rank as u128 * n as u128 / self.size() as u128) as usize;
+        at(rank)..at(rank + 1)
+    }
+
+    /// Replaces `numbers` by their sum over the ranks, taken in the order of the ranks; all have as many.
+    ///
+    /// Each rank sums one part, which it then gives to all: twice the numbers are sent, whatever the number of ranks.
+    pub fn sum(self, numbers: &mut [f64]) -> Result<()> {
+        let Some(ranks) = self.0 else { return Ok(()) };
+        let size = ranks.size();
+        for numbers in numbers.chunks_mut((MESSAGE / 8).max(size)) {
+            let part = numbers.len().div_ceil(size);
+            let mut padded = numbers.to_vec();
+            padded.resize(size * part, 0.0);
+            let mut received = vec![0.0; size * part];
+            ranks.all_to_all(bytes(&padded), bytes_mut(&mut received))?;
+            let (sum, others) = received.split_at_mut(part);
+            for other in others.chunks(part) {
+                sum.iter_mut().zip(other).for_each(|(sum, x)| *sum += x);
+            }
+            ranks.all_gather(bytes(sum), bytes_mut(&mut padded))?;
+            numbers.copy_from_slice(&padded[..numbers.len()]);
+        }
+        Ok(())
+    }
+
+    /// The bytes of every rank, in the order of the ranks; each may have another number of them.
+    pub fn all_gather(self, own: &[u8]) -> Result<Vec<Vec<u8>>> {
+        let Some(ranks) = self.0 else { return Ok(vec![own.to_vec()]) };
+        let size = ranks.size();
+        let mut lengths = vec![0; 8 * size];
+        ranks.all_gather(&(own.len() as u64).to_le_bytes(), &mut lengths)?;
+        let lengths: Vec<usize> = lengths.chunks(8).map(length).collect();
+        let most = lengths.iter().copied().max().unwrap_or(0);
+        let piece = (MESSAGE / size).max(1).min(most);
+        let mut gathered: Vec<Vec<u8>> = lengths.iter().map(|&length| Vec::with_capacity(length)).collect();
+        let mut all = vec![0; size * piece];
+        for start in (0..most).step_by(piece.max(1)) {
+            let mut padded = own[start.min(own.len())..own.len().min(start + piece)].to_vec();
+            padded.resize(piece, 0);
+            ranks.all_gather(&padded, &mut all)?;
+            for ((gathered, received), &length) in gathered.iter_mut().zip(all.chunks(piece)).zip(&lengths) {
+                gathered.extend(&received[..length.saturating_sub(start).min(piece)]);
+            }
+        }
+        Ok(gathered)
+    }
+
+    /// The first rank whose bytes are not those of rank 0, where there is one.
+    pub fn first_other(self, own: &[u8]) -> Result<Option<usize>> {
+        let all = self.all_gather(own)?;
+        Ok(all.iter().position(|bytes| *bytes != all[0]))
+    }
+
+    /// The numbers of all ranks, one after the other in the order of the ranks.
+    pub fn concatenated(self, own: &[f64]) -> Result<Vec<f64>> {
+        let numbers = |bytes: &[u8]| f64::from_le_bytes(bytes.try_into().expect("eight bytes"));
+        Ok(self.all_gather(bytes(own))?.iter().flat_map(|rank| rank.chunks(8)).map(numbers).collect())
+    }
+
+    /// Sends bytes to the rank `to`, and returns those that the rank `from` sends here.
+    pub fn exchange(self, to: usize, sent: &[u8], from: usize) -> Result<Vec<u8>> {
+        let Some(ranks) = self.0 else { return Ok(sent.to_vec()) };
+        let mut coming = [0; 8];
+        ranks.exchange(to, &(sent.len() as u64).to_le_bytes(), from, &mut coming)?;
+        let mut received = vec![0; length(&coming)];
+        let (mut out, mut into) = (sent.chunks(MESSAGE), received.chunks_mut(MESSAGE));
+        loop {
+            match (out.next(), into.next()) {
+                (None, None) => return Ok(received),
+                (out, into) => ranks.exchange(to, out.unwrap_or_default(), from, into.unwrap_or_default())?,
+            }
+        }
+    }
+}
+
+fn length(bytes: &[u8]) -> usize {
+    u64::from_le_bytes(bytes.try_into().expect("eight bytes")) as usize
+}
+
+/// Numbers as the bytes that they are.
+pub fn bytes(numbers: &[f64]) -> &[u8] {
+    // SAFETY: every f64 is eight bytes, and bytes need no alignment.
+    unsafe { std::slice::from_raw_parts(numbers.as_ptr().cast(), std::mem::size_of_val(numbers)) }
+}
+
+fn bytes_mut(numbers: &mut [f64]) -> &mut [u8] {
+    // SAFETY: as above; any eight bytes are an f64.
+    unsafe { std::slice::from_raw_parts_mut(numbers.as_mut_ptr().cast(), std::mem::size_of_val(numbers)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_follow_each_other() {
+        for (size, n) in [(1, 5), (3, 10), (4, 3), (7, 0), (5, 1_000_003)] {
+            let shares = on_threads(size, |group| group.share(n));
+            assert_eq!((shares[0].start, shares[size - 1].end), (0, n));
+            assert!(shares.windows(2).all(|two| two[0].end == two[1].start));
+            assert!(shares.iter().all(|share| (n / size..=n / size + 1).contains(&share.len())));
+        }
+    }
+
+    #[test]
+    fn sums_are_in_the_order_of_the_ranks() {
+        // In another order, or in pairs, the sum of these would be another number.
+        let of = |rank: usize, i: usize| [1.0, 1e-16, 1e16, -1e16, 3e-16][(rank + i) % 5] * (i + 1) as f64;
+        for (size, count) in [(2, 1), (3, 10), (5, 23), (4, 0)] {
+            let sums = on_threads(size, |group| {
+                let mut own: Vec<f64> = (0..count).map(|i| of(group.rank(), i)).collect();
+                group.sum(&mut own).map(|()| own).unwrap()
+            });
+            let want: Vec<f64> =
+                (0..count).map(|i| (0..size).map(|r| of(r, i)).reduce(|a, b| a + b).unwrap()).collect();
+            assert!(sums.iter().all(|sum| *sum == want), "{size} ranks, {count} numbers");
+        }
+    }
+
+    #[test]
+    fn ranks_may_gather_and_exchange_different_lengths() {
+        let own = |rank: usize| vec![rank as u8 + 1; [3, 0, 5, 1][rank]];
+        let all = on_threads(4, |group| {
+            let gathered = group.all_gather(&own(group.rank())).unwrap();
+            let (left, right) = ((group.rank() + 3) % 4, (group.rank() + 1) % 4);
+            (gathered, group.exchange(left, &own(group.rank()), right).unwrap())
+        });
+        for (rank, (gathered, right)) in all.into_iter().enumerate() {
+            assert_eq!(gathered, (0..4).map(own).collect::<Vec<_>>());
+            assert_eq!(right, own((rank + 1) % 4));
+        }
+        let other = |rank: usize| on_threads(4, |g| g.first_other(&[u8::from(g.rank() == rank)]).unwrap());
+        assert_eq!((other(2), other(9)), (vec![Some(2); 4], vec![None; 4]));
+        assert_eq!(on_threads(3, |g| g.concatenated(&vec![0.5; g.rank()]).unwrap().len()), [3, 3, 3]);
+    }
+
+    #[test]
+    fn a_rank_that_ends_early_is_an_error_for_the_others() {
+        let ended = on_threads(3, |group| if group.rank() == 1 { Ok(()) } else { group.sum(&mut [1.0]) });
+        assert!(ended[1].is_ok() && ended[0].is_err() && ended[2].is_err());
+    }
+}

@@ -1,0 +1,287 @@
+//! Ranks of an MPI job.
+
+use super::abi::{Api, Handle, names};
+use super::heartbeat::Heartbeat;
+use super::{Launcher, Ranks};
+use crate::{Error, Result, fail_if};
+use std::ffi::c_int;
+use std::sync::{Mutex, MutexGuard};
+use std::thread::{sleep, yield_now};
+use std::time::{Duration, Instant};
+
+/// The MPI library, initialised in this process. There is one, for the whole run of the program.
+///
+/// Every call begins an operation, or asks whether it has ended, and holds the lock; waiting ranks leave the core to others.
+pub struct Mpi {
+    api: Api,
+    lock: Mutex<()>,
+    rank: usize,
+    size: usize,
+    /// The communicator of signs of life, and of the end.
+    control: Handle,
+    /// Until the end of the run.
+    heartbeat: Mutex<Option<Heartbeat>>,
+}
+
+// SAFETY: the only pointer, the constant `ignore`, is never read through. Calls of the library are made one at a time, under the lock, which
+// is what MPI_THREAD_SERIALIZED asks for.
+unsafe impl Send for Mpi {}
+// SAFETY: as above.
+unsafe impl Sync for Mpi {}
+
+/// The tag of exchanged messages.
+const EXCHANGE: c_int = 1;
+
+/// How often a waiting rank asks before it sleeps in between.
+const IMPATIENT: usize = 2000;
+
+/// Between two questions of a rank that waits for longer.
+const PAUSE: Duration = Duration::from_micros(50);
+
+/// How long a rank that failed waits for all others to fail as well.
+const SAME_ERROR: Duration = Duration::from_secs(2);
+
+impl Mpi {
+    /// Loads and initialises the MPI library; an error where none is installed, or where it does not know the launcher.
+    pub fn start(launcher: Option<Launcher>) -> Result<&'static Mpi> {
+        let api = Api::load(launcher).ok_or_else(|| {
+            Error::input(format!(
+                "the program was started as one of several ranks, and no MPI library is found ({}); install one, or add its folder to \
+                 LD_LIBRARY_PATH",
+                names()
+            ))
+        })?;
+        let (mut rank, mut size, mut control, mut provided) = (0, 0, 0, 0);
+        // SAFETY: the arguments are optional, and the other pointers are to live integers of the right size.
+        unsafe {
+            let arguments = (std::ptr::null_mut(), std::ptr::null_mut());
+            check("MPI_Init_thread", (api.functions.init)(arguments.0, arguments.1, api.serialized, &mut provided))?;
+            check("MPI_Comm_rank", (api.functions.rank)(api.world, &mut rank))?;
+            check("MPI_Comm_size", (api.functions.size)(api.world, &mut size))?;
+            check("MPI_Comm_dup", (api.functions.duplicate)(api.world, &mut control))?;
+        }
+        fail_if!(
+            provided < api.serialized,
+            "{} cannot be called from several threads in turn; use an MPI library that can (MPI_THREAD_SERIALIZED)",
+            api.name
+        );
+        if let Some(started) = launcher.and_then(|launcher| launcher.size).filter(|started| *started != size as usize) {
+            return Err(Error::input(format!(
+                "the launcher started {started} ranks, and {} sees {size}: it belongs to another MPI; add the folder of the launcher's \
+                 library to LD_LIBRARY_PATH",
+                api.name
+            )));
+        }
+        let (rank, size) = (rank as usize, size as usize);
+        let mpi = Mpi { api, lock: Mutex::new(()), rank, size, control, heartbeat: Mutex::new(None) };
+        let mpi: &'static Mpi = Box::leak(Box::new(mpi));
+        if size > 1 {
+            *mpi.heartbeat.lock().expect("no panic") = Some(Heartbeat::start(mpi));
+        }
+        Ok(mpi)
+    }
+
+    fn turn(&self) -> MutexGuard<'_, ()> {
+        self.lock.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Begins an operation.
+    fn begin(&self, name: &str, call: impl FnOnce(&Api, *mut Handle) -> c_int) -> Result<Handle> {
+        let _turn = self.turn();
+        let mut request = 0;
+        check(name, call(&self.api, &mut request))?;
+        Ok(request)
+    }
+
+    /// Whether an operation has ended.
+    fn ended(&self, request: &mut Handle) -> Result<bool> {
+        let _turn = self.turn();
+        let mut ended = 0;
+        // SAFETY: the request is one that was begun, and both pointers are to live integers.
+        check("MPI_Test", unsafe { (self.api.functions.test)(request, &mut ended, self.api.ignore) })?;
+        Ok(ended != 0)
+    }
+
+    fn wait(&self, mut request: Handle) -> Result<()> {
+        for asked in 0.. {
+            if self.ended(&mut request)? {
+                break;
+            }
+            if asked < IMPATIENT { yield_now() } else { sleep(PAUSE) }
+        }
+        Ok(())
+    }
+
+    /// Begins to send `message` to a rank.
+    ///
+    /// # Safety
+    /// The message lives until the request has ended.
+    unsafe fn send(&self, message: &[u8], to: usize, tag: c_int, communicator: Handle) -> Result<Handle> {
+        self.begin("MPI_Isend", |api, request| {
+            let (at, count) = (message.as_ptr().cast(), message.len() as c_int);
+            // SAFETY: `at` has so many bytes, which live until the request has ended.
+            unsafe { (api.functions.send)(at, count, api.byte, to as c_int, tag, communicator, request) }
+        })
+    }
+
+    /// Begins to receive `message` from a rank.
+    ///
+    /// # Safety
+    /// The message lives, and is not used, until the request has ended.
+    unsafe fn receive(&self, message: &mut [u8], from: usize, tag: c_int, communicator: Handle) -> Result<Handle> {
+        self.begin("MPI_Irecv", |api, request| {
+            let (at, count) = (message.as_mut_ptr().cast(), message.len() as c_int);
+            // SAFETY: `at` has room for so many bytes, until the request has ended.
+            unsafe { (api.functions.receive)(at, count, api.byte, from as c_int, tag, communicator, request) }
+        })
+    }
+
+    /// The communicator of signs of life.
+    pub(super) fn signs(&'static self) -> Signs {
+        Signs(self)
+    }
+
+    /// Whether this is rank 0, which prints and writes for all.
+    pub fn is_first(&self) -> bool {
+        self.rank == 0
+    }
+
+    /// Ends the run where every rank has done its work: waits for all of them.
+    pub fn finish(&self) {
+        self.barrier(None);
+        self.finalize();
+    }
+
+    /// Ends the run where this rank has failed. True where all ranks have: each may then tell its error by itself, and rank 0 tells it for all.
+    pub fn all_failed(&self) -> bool {
+        let all = self.size == 1 || self.barrier(Some(SAME_ERROR));
+        if all {
+            self.finalize();
+        }
+        all
+    }
+
+    /// Ends all ranks at once, with this exit code.
+    pub fn abort(&self, code: u8) -> ! {
+        // Another thread may hold the lock for good.
+        // SAFETY: the call ends the process.
+        unsafe { (self.api.functions.abort)(self.api.world, code.into()) };
+        std::process::exit(code.into())
+    }
+
+    /// Waits until all ranks are here, for some time at most; returns whether they are.
+    fn barrier(&self, most: Option<Duration>) -> bool {
+        let start = Instant::now();
+        // SAFETY: the communicator is that of the start.
+        let begun =
+            self.begin("MPI_Ibarrier", |api, request| unsafe { (api.functions.barrier)(self.control, request) });
+        let Ok(mut request) = begun else { return false };
+        loop {
+            match self.ended(&mut request) {
+                Ok(false) if most.is_none_or(|most| start.elapsed() < most) => sleep(PAUSE),
+                ended => return ended.unwrap_or(false),
+            }
+        }
+    }
+
+    fn finalize(&self) {
+        if let Some(heartbeat) = self.heartbeat.lock().expect("no panic").take() {
+            heartbeat.stop();
+        }
+        let _turn = self.turn();
+        // SAFETY: nothing is under way any more, and no call follows.
+        unsafe { (self.api.functions.finalize)() };
+    }
+}
+
+impl Ranks for Mpi {
+    fn rank(&self) -> usize {
+        self.rank
+    }
+
+    fn size(&self) -> usize {
+        self.size
+    }
+
+    fn all_gather(&self, own: &[u8], all: &mut [u8]) -> Result<()> {
+        assert_eq!(all.len(), self.size * own.len(), "room for all ranks");
+        let count = own.len() as c_int;
+        self.wait(self.begin("MPI_Iallgather", |api, request| {
+            let (own, all, byte) = (own.as_ptr().cast(), all.as_mut_ptr().cast(), api.byte);
+            // SAFETY: the buffers have so many bytes, a rank each, and live until the request has ended.
+            unsafe { (api.functions.all_gather)(own, count, byte, all, count, byte, api.world, request) }
+        })?)
+    }
+
+    fn all_to_all(&self, sent: &[u8], received: &mut [u8]) -> Result<()> {
+        assert!(sent.len() == received.len() && sent.len().is_multiple_of(self.size), "a part for each rank");
+        let count = (sent.len() / self.size) as c_int;
+        self.wait(self.begin("MPI_Ialltoall", |api, request| {
+            let (sent, received, byte) = (sent.as_ptr().cast(), received.as_mut_ptr().cast(), api.byte);
+            // SAFETY: as above.
+            unsafe { (api.functions.all_to_all)(sent, count, byte, received, count, byte, api.world, request) }
+        })?)
+    }
+
+    fn exchange(&self, to: usize, sent: &[u8], from: usize, received: &mut [u8]) -> Result<()> {
+        // SAFETY: both messages live until the requests have ended, below.
+        let (receiving, sending) = unsafe {
+            let receiving = self.receive(received, from, EXCHANGE, self.api.world)?;
+            (receiving, self.send(sent, to, EXCHANGE, self.api.world)?)
+        };
+        self.wait(receiving)?;
+        self.wait(sending)
+    }
+}
+
+/// Messages of one byte that say that a rank is alive.
+#[derive(Clone, Copy)]
+pub(super) struct Signs(pub &'static Mpi);
+
+impl Signs {
+    pub fn rank(self) -> usize {
+        self.0.rank
+    }
+
+    pub fn size(self) -> usize {
+        self.0.size
+    }
+
+    /// Begins to send a sign to a rank.
+    pub fn send(self, sign: &'static [u8; 1], to: usize) -> Result<Sign> {
+        // SAFETY: a constant lives for ever.
+        let request = unsafe { self.0.send(sign, to, 0, self.0.control) }?;
+        Ok(Sign { request, content: None })
+    }
+
+    /// Begins to receive a sign from a rank.
+    pub fn receive(self, from: usize) -> Result<Sign> {
+        let mut content = Box::new([0u8; 1]);
+        // SAFETY: what is in the box stays where it is, and the box goes with the request.
+        let request = unsafe { self.0.receive(&mut content[..], from, 0, self.0.control) }?;
+        Ok(Sign { request, content: Some(content) })
+    }
+
+    /// Whether a sign has gone or come.
+    pub fn ended(self, sign: &mut Sign) -> Result<bool> {
+        self.0.ended(&mut sign.request)
+    }
+}
+
+/// A sign on its way.
+pub(super) struct Sign {
+    request: Handle,
+    content: Option<Box<[u8; 1]>>,
+}
+
+impl Sign {
+    /// What was received, once it has come.
+    pub fn content(&self) -> u8 {
+        self.content.as_ref().map_or(0, |content| content[0])
+    }
+}
+
+fn check(name: &str, code: c_int) -> Result<()> {
+    fail_if!(code != 0; Error::Device(format!("{name} failed with the code {code}; look for the message of the MPI library above")));
+    Ok(())
+}
