@@ -1,5 +1,6 @@
 //! Settings and limits for fitting, passed down explicitly.
 
+use crate::Group;
 use crate::compute::Device;
 use crate::operator::{Budget, Precision};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -28,9 +29,11 @@ pub struct FitContext<'a> {
     pub progress: &'a dyn Progress,
     /// Asks from outside (by Ctrl-C, for example) to end early with the best result so far.
     pub interrupt: Option<&'a Interrupt>,
+    /// The processes that compute together. An interrupt would not reach all at the same step: with several there is none.
+    pub group: Group<'a>,
 }
 
-/// The CPU, f64, 70 % of the free memory, seed 0, no progress updates.
+/// One process, the CPU, f64, 70 % of the free memory, seed 0, no progress updates.
 impl Default for FitContext<'_> {
     fn default() -> Self {
         FitContext {
@@ -41,6 +44,7 @@ impl Default for FitContext<'_> {
             data: "",
             progress: &Silent,
             interrupt: None,
+            group: Group::SINGLE,
         }
     }
 }

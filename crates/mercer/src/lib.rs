@@ -48,8 +48,8 @@ mod training;
 pub mod trajectory;
 
 pub use context::{FitContext, Interrupt, KeepsBest, Progress, Silent, Stage};
-pub use mercer_engine::{Error, Result, compute::Device, net, rng, simd::Num};
+pub use mercer_engine::{Error, Result, compute::Device, group::Group, net, rng, simd::Num};
 /// The engine, for the other crates of this workspace; its interface may change at any time.
 #[doc(hidden)]
-pub use mercer_engine::{compute, error, fail_if, linalg, simd, special, syntax};
+pub use mercer_engine::{compute, error, fail_if, group, linalg, simd, special, syntax};
 pub use registry::Registry;

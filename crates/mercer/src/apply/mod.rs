@@ -151,15 +151,22 @@ pub use view_eigenmap::{ViewEigenmap, ViewRows};
 
 use crate::data::Rows;
 use crate::kernel::Kernel;
-use crate::operator::Operator;
+use crate::operator::{Operator, ShardedOperator};
 use crate::{Error, FitContext, Result, fail_if};
 use ndarray::{ArrayView2, Axis};
 use rayon::prelude::*;
 
-impl FitContext<'_> {
+impl<'c> FitContext<'c> {
     /// `κ(X,X)` of `x` `[n, d]`: stored where that takes a third of the budget at most, beside `other` bytes;
-    /// otherwise, and on a GPU, computed again in every product.
-    fn operator<'x>(&self, kernel: &Kernel, x: ArrayView2<'x, f64>, other: u64) -> Result<Box<dyn Operator + 'x>> {
+    /// otherwise, and on a GPU, computed again in every product. Several processes compute a share of each product.
+    fn operator<'x>(&self, kernel: &Kernel, x: ArrayView2<'x, f64>, other: u64) -> Result<Box<dyn Operator + 'x>>
+    where
+        'c: 'x,
+    {
+        if !self.group.is_single() {
+            let own = Rows::from(x).slice(self.group.share(x.nrows()));
+            return Ok(Box::new(ShardedOperator::new(kernel, own, self)?));
+        }
         let operator = self.kernel_operator(kernel, x)?;
         Ok(match operator.stored(self, other)? {
             Some(stored) => stored,

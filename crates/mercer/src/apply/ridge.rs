@@ -11,7 +11,7 @@ use crate::kernel::Kernel;
 use crate::operator::Precision;
 use crate::spectrum::Origin;
 use crate::training::{Checkpoint, Saving};
-use crate::{FitContext, Result};
+use crate::{FitContext, Result, fail_if};
 use ndarray::{Array1, Array2, ArrayView2, Axis};
 use std::time::Instant;
 
@@ -109,7 +109,7 @@ impl Ridge {
 /// How `(K + αI) c = y` is solved. Example: [`Ridge`].
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum RidgeSolver {
-    /// [`Direct`](RidgeSolver::Direct) up to ten thousand points where it fits the memory; else
+    /// [`Direct`](RidgeSolver::Direct) up to ten thousand points in one process where it fits the memory; else
     /// [`ConjugateGradients`](RidgeSolver::ConjugateGradients) with their defaults.
     #[default]
     Auto,
@@ -154,7 +154,7 @@ impl RidgeSolver {
     fn chosen(self, n: usize, context: &FitContext) -> RidgeSolver {
         let fits = context.budget.allows(4 * (n as u64).pow(2) * 8);
         match self {
-            RidgeSolver::Auto if n <= 10_000 && fits => RidgeSolver::Direct,
+            RidgeSolver::Auto if n <= 10_000 && fits && context.group.is_single() => RidgeSolver::Direct,
             RidgeSolver::Auto => RidgeSolver::conjugate_gradients(context.precision),
             chosen => chosen,
         }
@@ -211,6 +211,10 @@ impl Fit for Ridge {
         let (kernel, y_view, roots_view) = (&self.kernel, encoded.view(), roots.as_ref());
         let system = System { kernel, x, y: y_view, roots: roots_view, left_out, held_out, saving, context };
         let iteration = self.iteration(x.nrows(), context);
+        if !context.group.is_single() {
+            fail_if!(iteration.is_none(), "the direct solver runs in one process; solve by conjugate gradients");
+            fail_if!(checkpoint.is_some(), "several ranks keep no checkpoint of a solver yet; leave it out");
+        }
         let (solved, coarse) = match &iteration {
             // The coefficients are in double precision whatever the precision of predictions.
             None => {

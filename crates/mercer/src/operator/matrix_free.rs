@@ -47,7 +47,7 @@ pub struct KernelOperator<'a> {
     diagonal: OnceLock<Array1<f64>>,
 }
 
-enum AnyPoints {
+pub(super) enum AnyPoints {
     F32(Prepared<f32>),
     F64(Prepared<f64>),
 }
@@ -60,12 +60,24 @@ impl<'a> KernelOperator<'a> {
 
     fn on(kernel: &Kernel, x: CowRows<'a>, precision: Precision, device: Device) -> Result<Self> {
         kernel.check_columns(x.rows().d())?;
+        let plan = Plan::new(kernel, x.rows());
+        KernelOperator::planned(plan, x, precision, device)
+    }
+
+    /// In the context's precision on its device, with points that count from `mean` `[d]` where the kernel allows it.
+    pub(super) fn around(kernel: &Kernel, x: CowRows<'a>, mean: Array1<f64>, context: &FitContext<'_>) -> Result<Self> {
+        kernel.check_columns(x.rows().d())?;
+        let plan = Plan::around(kernel, x.rows().d(), || Some(mean));
+        KernelOperator::planned(plan, x, context.precision, context.device)
+    }
+
+    fn planned(plan: Plan, x: CowRows<'a>, precision: Precision, device: Device) -> Result<Self> {
         Ok(KernelOperator {
-            plan: Plan::new(kernel, x.rows()),
+            gpu: gpu_for(&plan.kernel, device)?,
+            plan,
             x,
             precision,
             device,
-            gpu: gpu_for(kernel, device)?,
             on_gpu: OnceLock::new(),
             points: OnceLock::new(),
             diagonal: OnceLock::new(),
@@ -92,24 +104,36 @@ impl<'a> KernelOperator<'a> {
         KernelOperator::on(self.formula(), CowRows::Owned(self.x().select(rows)), self.precision, self.device)
     }
 
-    fn prepared(&self) -> &AnyPoints {
+    pub(super) fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    pub(super) fn prepared(&self) -> &AnyPoints {
         self.points.get_or_init(|| match self.precision {
             Precision::F32 | Precision::Tf32 => AnyPoints::F32(self.plan.points(self.x())),
             Precision::F64 => AnyPoints::F64(self.plan.points(self.x())),
         })
     }
 
-    fn block_of<T: Real>(&self, x: &Prepared<T>, rows: &[usize], columns: &[usize]) -> Array2<f64> {
-        let (a, b) = (x.select(rows), x.select(columns));
+    /// `κ(X[rows], Z)` `[rows, m]` for other points `Z` `[m, d]`.
+    pub(super) fn block_with(&self, rows: &[usize], z: Rows<'_>) -> Array2<f64> {
+        match self.prepared() {
+            AnyPoints::F32(x) => self.block_of(x, rows, &self.plan.points(z)),
+            AnyPoints::F64(x) => self.block_of(x, rows, &self.plan.points(z)),
+        }
+    }
+
+    fn block_of<T: Real>(&self, x: &Prepared<T>, rows: &[usize], b: &Prepared<T>) -> Array2<f64> {
+        let a = x.select(rows);
         let diagonal = |few: &[usize]| few.iter().map(|&i| self.known_diagonal()[rows[i]]).collect();
-        let couple = Couple::new(&self.plan, &a, &b, diagonal);
+        let couple = Couple::new(&self.plan, &a, b, diagonal);
         let mut block = cross_block(&couple).mapv(|k| k.wide());
         // The diagonal is f64 in either precision.
         couple.twins.write(&mut block.view_mut(), 0..a.n, 0..b.n);
         block
     }
 
-    fn known_diagonal(&self) -> &Array1<f64> {
+    pub(super) fn known_diagonal(&self) -> &Array1<f64> {
         self.diagonal.get_or_init(|| self.plan.diagonal(self.x()))
     }
 
@@ -173,8 +197,8 @@ impl Operator for KernelOperator<'_> {
         }
         ran("blocks of the kernel matrix", Device::Cpu, 1);
         Ok(match self.prepared() {
-            AnyPoints::F32(x) => self.block_of(x, rows, columns),
-            AnyPoints::F64(x) => self.block_of(x, rows, columns),
+            AnyPoints::F32(x) => self.block_of(x, rows, &x.select(columns)),
+            AnyPoints::F64(x) => self.block_of(x, rows, &x.select(columns)),
         })
     }
 
@@ -288,7 +312,7 @@ pub(super) fn gpu_for(kernel: &Kernel, device: Device) -> Result<Option<&'static
 
 /// Strips into which the tiles are dealt. It does not follow the thread count below eight threads, so that the sums,
 /// and with them every bit of the result, are the same on one thread and on eight.
-fn strips() -> usize {
+pub(super) fn strips() -> usize {
     rayon::current_num_threads().next_power_of_two().max(8)
 }
 
@@ -319,7 +343,7 @@ fn symmetric_apply<T: Real>(plan: &Plan, x: &Prepared<T>, diagonal: &Array1<f64>
 }
 
 /// `y += K v` with the product in `T` and the sum in f64.
-fn add_product<T: Real>(mut y: ArrayViewMut2<f64>, k: ArrayView2<T>, v: ArrayView2<T>) {
+pub(super) fn add_product<T: Real>(mut y: ArrayViewMut2<f64>, k: ArrayView2<T>, v: ArrayView2<T>) {
     let mut product = Array2::from_elem(y.dim(), T::default());
     matmul_into(product.view_mut(), Accum::Replace, k, v, T::one_impl(), Par::Seq);
     y.zip_mut_with(&product, |y, p| *y += p.wide());

@@ -3,6 +3,7 @@
 //! | file | form |
 //! |---|---|
 //! | [`KernelOperator`] | matrix-free: tiles computed, used and forgotten |
+//! | [`ShardedOperator`] | the same, of points that several processes have |
 //! | [`DenseOperator`] | K in memory |
 //! | [`LowRankOperator`] | `FᵀF/S` from [`FunctionSamples`], in memory or in a file larger than it |
 //! | [`NtkOperator`] | the empirical NTK of a network, by its derivatives |
@@ -12,7 +13,7 @@
 //! | [`OnPoints`] | any of them, with coordinates for its points |
 //!
 //! An operator also says how a function on its sample reaches new points: [`Operator::extend`] gives [`Features`] that
-//! take [`Points`]. A GPU or sharded form is one more file that implements [`Operator`].
+//! take [`Points`]. Another form is one more file that implements [`Operator`].
 
 mod aligned;
 mod batch;
@@ -39,6 +40,8 @@ mod point_gradient;
 mod points;
 mod real;
 mod renew;
+mod sharded;
+mod sharded_cost;
 mod strips;
 mod tile;
 mod twins;
@@ -68,6 +71,8 @@ pub(crate) use point_gradient::Combination;
 pub(crate) use points::profile_bytes;
 pub use real::{Precision, Real};
 pub(crate) use real::{in_precision, typed};
+pub use sharded::ShardedOperator;
+pub use sharded_cost::ProductCost;
 pub(crate) use strips::Strips;
 pub(crate) use tile::{Workspace, ranges};
 pub(crate) use walk::Heat;
@@ -149,6 +154,11 @@ pub trait Operator: Send + Sync {
     /// The coordinates `[points, d]`, where the points have some: networks are functions of them.
     fn points(&self) -> Option<Rows<'_>> {
         None
+    }
+
+    /// Columns of the points' coordinates; 0 where they have none.
+    fn coordinates(&self) -> usize {
+        self.points().map_or(0, |x| x.d())
     }
 
     /// The operator as a formula on coordinates, where it is one.

@@ -69,10 +69,15 @@ pub(super) struct Seen<'a, T> {
 impl Plan {
     /// Plans for `kernel`, centred on the mean of `reference` `[n, d]` where the kernel allows it.
     pub fn new(kernel: &Kernel, reference: Rows<'_>) -> Plan {
+        Plan::around(kernel, reference.d(), || reference.mean())
+    }
+
+    /// Plans for `kernel` on points of `d` columns, centred on `mean` `[d]` where the kernel allows it.
+    pub fn around(kernel: &Kernel, d: usize, mean: impl FnOnce() -> Option<Array1<f64>>) -> Plan {
         let (leaves, statistics, lifts, images) = Default::default();
         let mut plan = Plan { kernel: kernel.clone(), shift: None, shifts: true, leaves, statistics, lifts, images };
-        kernel.check_columns(reference.d()).expect("a lengthscale for each column");
-        let origin = Array2::zeros((1, reference.d().max(1)));
+        kernel.check_columns(d).expect("a lengthscale for each column");
+        let origin = Array2::zeros((1, d.max(1)));
         for base in kernel.bases() {
             let (statistic, lifts) = (base.statistic(), base.lift(origin.view()).is_some());
             plan.shifts &= lifts || matches!(statistic, Statistic::SquaredDistance | Statistic::L1);
@@ -81,7 +86,7 @@ impl Plan {
             let leaf = position_or_push(&mut plan.statistics, (view, computed));
             plan.leaves.push(leaf);
         }
-        plan.shift = (0..plan.views()).any(|view| plan.shifts_view(view)).then(|| reference.mean()).flatten();
+        plan.shift = (0..plan.views()).any(|view| plan.shifts_view(view)).then(mean).flatten();
         let of_images = |base: &Base| {
             let (network, ntk) = base.network().filter(|(network, _)| network.shape().is_some())?;
             Some(Images::new(network, ntk))

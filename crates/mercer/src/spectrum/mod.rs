@@ -314,7 +314,7 @@ impl Spectrum {
         let start = Instant::now();
         let solution = method.solve(problem)?;
         let (operator, outputs) = (problem.operator, problem.operator.outputs());
-        let dim = (operator.n() / outputs, operator.points().map_or(0, |x| x.d()));
+        let dim = (operator.n() / outputs, operator.coordinates());
         let origin = Origin::new(method.name(), operator.describe(), dim, &problem.context, start);
         let origin = Origin { outputs, ..origin };
         // The pairs are found: an interrupt during the certificate does not lose them.

@@ -1,0 +1,368 @@
+use super::couple::Couple;
+use super::matrix_free::{AnyPoints, add_product, strips};
+use super::points::{Plan, Prepared};
+use super::tile::{Workspace, ranges};
+use super::{Extension, KernelFeatures, KernelOperator, Operator, Points, Real, cross_apply};
+use crate::compute::Device;
+use crate::data::{CowRows, Matrix, Rows};
+use crate::kernel::Kernel;
+use crate::linalg::{Panel, Part};
+use crate::{Error, FitContext, Group, Result, fail_if};
+use ndarray::{Array1, Array2, ArrayView2, Axis, s};
+use rayon::prelude::*;
+use std::ops::Range;
+use std::sync::OnceLock;
+
+/// `K = κ(X,X)` where each rank of a group has some of the points: the rows of rank 0 come first, then those of rank 1, and so on. No rank
+/// has all of them; in a product each computes its share of the tiles, every symmetric half once.
+///
+/// Vectors are whole on every rank, and the same: `apply` takes and returns all of `[n, b]`. Its methods that return a `Result` are
+/// collective.
+///
+/// ```
+/// use mercer::{FitContext, group::on_threads, kernel::Kernel, operator::{Operator, ShardedOperator}};
+/// let (kernel, x) = (Kernel::parse("linear")?, ndarray::array![[0.0], [1.0], [3.0]]);
+/// let products = on_threads(2, |group| {
+///     let context = FitContext { group, ..FitContext::default() };
+///     let own = x.slice(ndarray::s![group.share(3), ..]);
+///     ShardedOperator::new(&kernel, own, &context)?.apply(ndarray::Array2::ones((3, 1)).view())
+/// });
+/// for product in products {
+///     assert_eq!(product?, ndarray::array![[0.0], [4.0], [12.0]]);
+/// }
+/// # Ok::<(), mercer::Error>(())
+/// ```
+pub struct ShardedOperator<'a> {
+    /// The kernel on the points of this rank, centred on the mean of all points.
+    own: KernelOperator<'a>,
+    /// The first row of each rank, and n.
+    starts: Vec<usize>,
+    group: Group<'a>,
+    diagonal: OnceLock<Array1<f64>>,
+}
+
+/// Points of another rank that are in memory at a time: whole tiles.
+pub(super) const VISITORS: usize = 10 * super::tile::SIDE;
+
+/// Which rows two ranks multiply when they meet, each counted from the first row of its rank.
+pub(super) struct Meeting {
+    /// The rank whose points come here, and the one to which those of this rank go.
+    from: usize,
+    to: usize,
+    /// Rows of this rank that go there.
+    pub sent: Range<usize>,
+    /// Rows that come here.
+    pub met: Range<usize>,
+    /// Rows of this rank that meet them.
+    pub used: Range<usize>,
+}
+
+impl Meeting {
+    /// Whom `rank` meets in a round, from 1 on, where rank r has the rows from `starts[r]` to `starts[r + 1]`. In the last round of an even
+    /// number of ranks, the same two meet each other: the lower takes the first half of the higher one's rows, and the higher one its second
+    /// half.
+    pub fn new(rank: usize, round: usize, starts: &[usize]) -> Meeting {
+        let size = starts.len() - 1;
+        let (from, to) = ((rank + round) % size, (rank + size - round) % size);
+        let length = |rank: usize| starts[rank + 1] - starts[rank];
+        let (last, half) = (2 * round == size, |rank: usize| length(rank) / 2);
+        let part = |rank: usize, other: usize| if last && rank > other { half(rank) } else { length(rank) };
+        let first = if last && rank > from { half(rank) } else { 0 };
+        Meeting { from, to, sent: 0..part(rank, to), met: 0..part(from, rank), used: first..length(rank) }
+    }
+}
+
+impl<'a> ShardedOperator<'a> {
+    /// The kernel on the points of all ranks, of which this one has `own` `[n_r, d]`; in the context's precision on its device.
+    pub fn new(kernel: &Kernel, own: impl Into<Rows<'a>>, context: &FitContext<'a>) -> Result<Self> {
+        ShardedOperator::on(kernel, CowRows::Borrowed(own.into()), context)
+    }
+
+    /// As [`Self::new`], with points that it keeps.
+    pub fn of(kernel: &Kernel, own: Matrix, context: &FitContext<'a>) -> Result<Self> {
+        ShardedOperator::on(kernel, CowRows::Owned(own), context)
+    }
+
+    fn on(kernel: &Kernel, own: CowRows<'a>, context: &FitContext<'a>) -> Result<Self> {
+        let (group, x) = (context.group, own.rows());
+        let lengths = group.concatenated(&[x.n() as f64])?;
+        let mut starts = vec![0];
+        starts.extend(lengths.iter().scan(0, |n, length| {
+            *n += *length as usize;
+            Some(*n)
+        }));
+        let n = starts[group.size()];
+        fail_if!(lengths.contains(&0.0), "{n} points are too few for {} ranks; use fewer ranks", group.size());
+        let first = starts[group.rank()];
+        if let Some((i, j, value)) = x.non_finite() {
+            return Err(Error::input(format!("row {}, column {} is {value}; it must be finite", first + i + 1, j + 1)));
+        }
+        x.check_magnitude()?;
+        let mut mean = x.mean().expect("there are rows") * x.n() as f64;
+        group.sum(mean.as_slice_mut().expect("own array"))?;
+        let own = KernelOperator::around(kernel, own, mean / n as f64, context)?;
+        Ok(ShardedOperator { own, starts, group, diagonal: OnceLock::new() })
+    }
+
+    /// The rows of a rank.
+    fn rows_of(&self, rank: usize) -> Range<usize> {
+        self.starts[rank]..self.starts[rank + 1]
+    }
+
+    /// Adds to `y` `[n_r, b]` what the rows of this rank get from those that it meets, in both directions.
+    fn meet(&self, meeting: &Meeting, v: ArrayView2<f64>, y: &mut Array2<f64>) -> Result<()> {
+        let Meeting { from, to, sent, met, used } = meeting;
+        let (x, b) = (self.own.x(), v.ncols());
+        let of_rank = |rank: usize| v.slice_move(s![self.rows_of(rank), ..]);
+        let mut theirs = Array2::zeros((met.len(), b));
+        for start in (0..sent.len().max(met.len())).step_by(VISITORS) {
+            let some = |rows: &Range<usize>| start.min(rows.end)..(start + VISITORS).min(rows.end);
+            let received = self.group.exchange(*to, &packed(x.slice(some(sent))), *from)?;
+            let coming = some(met);
+            if coming.is_empty() {
+                continue;
+            }
+            let visitors = unpacked(x, &received, coming.len());
+            let of_visitors = of_rank(*from).slice_move(s![coming.clone(), ..]);
+            let [own, their] =
+                self.products(visitors.rows(), used.clone(), [of_rank(self.group.rank()), of_visitors])?;
+            let mut target = y.slice_mut(s![used.clone(), ..]);
+            target += &own;
+            theirs.slice_mut(s![coming, ..]).assign(&their);
+        }
+        let returned = self.group.exchange(*from, bytes(&theirs), *to)?;
+        let mut target = y.slice_mut(s![sent.clone(), ..]);
+        target += &numbers(&returned, sent.len(), b);
+        Ok(())
+    }
+
+    /// `K_ab V_b` `[used, b]` and `K_abᵀ V_a` `[b.n, b]` for the rows `used` of this rank's points a, and the points `b`; `V_a` is that of
+    /// all rows of this rank.
+    fn products(&self, b: Rows<'_>, used: Range<usize>, [v_a, v_b]: [ArrayView2<f64>; 2]) -> Result<[Array2<f64>; 2]> {
+        if let device @ Device::Cuda(_) = self.own.runs_on() {
+            let (kernel, a, precision) = (self.own.formula(), self.own.x().slice(used.clone()), self.own.precision());
+            return Ok([
+                cross_apply(kernel, a, b, v_b, precision, device)?,
+                cross_apply(kernel, b, a, v_a.slice(s![used, ..]), precision, device)?,
+            ]);
+        }
+        let (plan, diagonal) = (self.own.plan(), self.own.known_diagonal());
+        Ok(match self.own.prepared() {
+            AnyPoints::F32(a) => both_products(plan, (a, used), diagonal, b, [v_a, v_b]),
+            AnyPoints::F64(a) => both_products(plan, (a, used), diagonal, b, [v_a, v_b]),
+        })
+    }
+
+    /// The points of some rows `[rows, d]`, in the given order, from the ranks that have them.
+    fn points_at(&self, rows: &[usize]) -> Result<Matrix> {
+        let own = self.own.x().select(&self.own_of(rows));
+        let gathered = self.group.all_gather(&packed(own.rows()))?;
+        let width = packed(self.own.x().slice(0..1)).len();
+        Ok(unpacked(self.own.x(), &self.in_order(rows, &gathered, width), rows.len()))
+    }
+
+    /// Those of some rows that this rank has, counted from its first.
+    fn own_of(&self, rows: &[usize]) -> Vec<usize> {
+        let own = self.rows_of(self.group.rank());
+        rows.iter().filter(|row| own.contains(row)).map(|row| row - own.start).collect()
+    }
+
+    /// What all ranks have of some rows, `width` bytes for each row, in the order of `rows`.
+    fn in_order(&self, rows: &[usize], gathered: &[Vec<u8>], width: usize) -> Vec<u8> {
+        let mut places = vec![0; gathered.len()];
+        let mut all = Vec::with_capacity(rows.len() * width);
+        for row in rows {
+            let rank = self.starts.partition_point(|start| start <= row) - 1;
+            all.extend(&gathered[rank][places[rank]..places[rank] + width]);
+            places[rank] += width;
+        }
+        all
+    }
+
+    /// What each rank has computed of its rows among `rows`, `[own rows, b]`, as one matrix in the order of `rows`.
+    fn assembled(&self, rows: &[usize], own: &Array2<f64>) -> Result<Array2<f64>> {
+        let gathered = self.group.all_gather(bytes(&own.as_standard_layout().into_owned()))?;
+        Ok(numbers(&self.in_order(rows, &gathered, 8 * own.ncols()), rows.len(), own.ncols()))
+    }
+
+    /// `K[rows, columns] V` `[rows, b]` for `V` `[columns, b]`: the points of the shorter list are sent to all ranks.
+    fn product_of(&self, rows: &[usize], columns: &[usize], v: ArrayView2<f64>) -> Result<Array2<f64>> {
+        let (kernel, precision, device) = (self.own.formula(), self.own.precision(), self.own.runs_on());
+        let own = |rows: &[usize]| self.own.x().select(&self.own_of(rows));
+        if rows.len() > columns.len() {
+            let z = self.points_at(columns)?;
+            let part = cross_apply(kernel, own(rows).rows(), z.rows(), v, precision, device)?;
+            return self.assembled(rows, &part);
+        }
+        let z = self.points_at(rows)?;
+        let here = self.rows_of(self.group.rank());
+        let places: Vec<usize> = (0..columns.len()).filter(|&j| here.contains(&columns[j])).collect();
+        let v = v.select(Axis(0), &places);
+        let mut sum = match places.is_empty() {
+            true => Array2::zeros((rows.len(), v.ncols())),
+            false => cross_apply(kernel, z.rows(), own(columns).rows(), v.view(), precision, device)?,
+        };
+        self.group.sum(sum.as_slice_mut().expect("own array"))?;
+        Ok(sum)
+    }
+
+    /// Refuses vectors that are not the same on all ranks, as they would be with processors that round differently.
+    fn check_same(&self, v: ArrayView2<f64>) -> Result<()> {
+        let mix = |hash: u64, v: &f64| (hash.rotate_left(23) ^ v.to_bits()).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let other = self.group.first_other(&v.iter().fold(1, mix).to_le_bytes())?;
+        other.map_or(Ok(()), |rank| {
+            Err(Error::Numerical(format!(
+                "rank {rank} computes with other vectors than rank 0; run all ranks on processors of one kind"
+            )))
+        })
+    }
+}
+
+impl Operator for ShardedOperator<'_> {
+    fn n(&self) -> usize {
+        self.starts[self.group.size()]
+    }
+
+    fn apply(&self, v: ArrayView2<f64>) -> Result<Array2<f64>> {
+        self.check_same(v)?;
+        let mut y = self.own.apply(v.slice(s![self.rows_of(self.group.rank()), ..]))?;
+        for round in 1..=self.group.size() / 2 {
+            self.meet(&Meeting::new(self.group.rank(), round, &self.starts), v, &mut y)?;
+        }
+        let all = self.group.concatenated(y.as_standard_layout().as_slice().expect("row by row"))?;
+        Ok(Array2::from_shape_vec(v.dim(), all).expect("n·b numbers"))
+    }
+
+    fn block(&self, rows: &[usize], columns: &[usize]) -> Result<Array2<f64>> {
+        if rows.len() < columns.len() {
+            return Ok(self.block(columns, rows)?.t().as_standard_layout().into_owned());
+        }
+        let z = self.points_at(columns)?;
+        self.assembled(rows, &self.own.block_with(&self.own_of(rows), z.rows()))
+    }
+
+    fn diagonal(&self) -> Result<Array1<f64>> {
+        if self.diagonal.get().is_none() {
+            let own = self.own.diagonal()?;
+            let all = self.group.concatenated(own.as_slice().expect("own array"))?;
+            let _ = self.diagonal.set(all.into());
+        }
+        Ok(self.diagonal.get().expect("just set").clone())
+    }
+
+    fn roundoff(&self) -> f64 {
+        self.own.roundoff()
+    }
+
+    fn product(&self, rows: Range<usize>, columns: Range<usize>, v: ArrayView2<f64>) -> Result<Array2<f64>> {
+        if rows.len() == self.n() && columns.len() == self.n() {
+            return self.apply(v);
+        }
+        self.product_of(&rows.collect::<Vec<_>>(), &columns.collect::<Vec<_>>(), v)
+    }
+
+    fn product_panel(&self, rows: &Part<'_>, columns: &Part<'_>, v: &Panel) -> Result<Panel> {
+        let n = self.n();
+        if rows.is_all(n) && columns.is_all(n) {
+            return self.apply_panel(v);
+        }
+        v.through_host(|v| self.product_of(&rows.list(n), &columns.list(n), v))
+    }
+
+    fn coordinates(&self) -> usize {
+        self.own.coordinates()
+    }
+
+    /// The functions have all points as centres, on every rank.
+    fn extend(&self, rows: Option<&[usize]>, a: Array2<f64>) -> Result<Extension> {
+        let all: Vec<usize>;
+        let rows = match rows {
+            Some(rows) => rows,
+            None => {
+                all = (0..self.n()).collect();
+                &all
+            }
+        };
+        let centres = self.points_at(rows)?.into_f64();
+        let features = KernelFeatures::new(self.own.formula(), centres, self.own.precision(), self.own.runs_on());
+        Ok(Extension { features: Box::new(features), coefficients: a })
+    }
+
+    fn cross(&self, points: Points<'_>, a: ArrayView2<f64>) -> Result<Array2<f64>> {
+        let mut sum = self.own.cross(points, a.slice(s![self.rows_of(self.group.rank()), ..]))?;
+        self.group.sum(sum.as_slice_mut().expect("own array"))?;
+        Ok(sum)
+    }
+
+    fn at<'p>(&'p self, points: Points<'p>) -> Result<Box<dyn Operator + 'p>> {
+        self.own.at(points)
+    }
+
+    fn describe(&self) -> String {
+        self.own.describe()
+    }
+}
+
+/// `K_ab V_b` `[used, k]` and `K_abᵀ V_a` `[b.n, k]` from one computation of the tiles, for the rows `used` of the points a.
+fn both_products<T: Real>(
+    plan: &Plan,
+    (a, used): (&Prepared<T>, Range<usize>),
+    diagonal: &Array1<f64>,
+    b: Rows<'_>,
+    [v_a, v_b]: [ArrayView2<f64>; 2],
+) -> [Array2<f64>; 2] {
+    let b = plan.points::<T>(b);
+    let couple = Couple::new(plan, a, &b, |rows| diagonal.select(Axis(0), rows));
+    let (v_a, v_b) = (v_a.slice(s![used.clone(), ..]).mapv(T::of), v_b.mapv(T::of));
+    let (rows, columns) = (ranges(used.len(), plan.side()), ranges(b.n, plan.side()));
+    let tiles: Vec<_> = rows.iter().flat_map(|rows| columns.iter().map(move |columns| (rows, columns))).collect();
+    let zeros = || [Array2::zeros(v_a.dim()), Array2::zeros(v_b.dim())];
+    let strip = |tiles: &[(&Range<usize>, &Range<usize>)]| {
+        let ([mut y_a, mut y_b], mut workspace) = (zeros(), Workspace::default());
+        for &(rows, columns) in tiles {
+            let at = used.start + rows.start..used.start + rows.end;
+            let k = workspace.tile(&couple, at, columns.clone());
+            add_product(y_a.slice_mut(s![rows.clone(), ..]), k.view(), v_b.slice(s![columns.clone(), ..]));
+            add_product(y_b.slice_mut(s![columns.clone(), ..]), k.t(), v_a.slice(s![rows.clone(), ..]));
+        }
+        [y_a, y_b]
+    };
+    let each = tiles.len().div_ceil(strips()).max(1);
+    let partial: Vec<[Array2<f64>; 2]> = tiles.par_chunks(each).map(strip).collect();
+    partial.into_iter().reduce(|[a, b], [c, d]| [a + c, b + d]).unwrap_or_else(zeros)
+}
+
+/// Points as bytes, in the type in which they are stored.
+fn packed(x: Rows<'_>) -> Vec<u8> {
+    match x {
+        Rows::F64(x) => x.iter().flat_map(|v| v.to_le_bytes()).collect(),
+        Rows::F32(x) => x.iter().flat_map(|v| v.to_le_bytes()).collect(),
+        Rows::U8 { values, .. } => values.iter().copied().collect(),
+    }
+}
+
+/// `n` points from bytes, stored as `like` is.
+fn unpacked(like: Rows<'_>, bytes: &[u8], n: usize) -> Matrix {
+    let dim = (n, like.d());
+    match like {
+        Rows::F64(_) => Matrix::F64(numbers(bytes, n, like.d())),
+        Rows::F32(_) => {
+            let number = |bytes: &[u8]| f32::from_le_bytes(bytes.try_into().expect("four bytes"));
+            Matrix::F32(Array2::from_shape_vec(dim, bytes.chunks(4).map(number).collect()).expect("n·d numbers"))
+        }
+        Rows::U8 { divisor, .. } => {
+            Matrix::U8 { values: Array2::from_shape_vec(dim, bytes.to_vec()).expect("n·d bytes"), divisor }
+        }
+    }
+}
+
+/// A matrix in row-major order as bytes.
+fn bytes(a: &Array2<f64>) -> &[u8] {
+    crate::group::bytes(a.as_slice().expect("row by row"))
+}
+
+/// A matrix `[n, m]` from bytes.
+fn numbers(bytes: &[u8], n: usize, m: usize) -> Array2<f64> {
+    let number = |bytes: &[u8]| f64::from_le_bytes(bytes.try_into().expect("eight bytes"));
+    Array2::from_shape_vec((n, m), bytes.chunks(8).map(number).collect()).expect("n·m numbers")
+}

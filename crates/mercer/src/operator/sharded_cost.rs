@@ -1,0 +1,71 @@
+use super::sharded::{Meeting, VISITORS};
+
+/// What a product of a [`ShardedOperator`](super::ShardedOperator) takes on the rank that has the most of each.
+///
+/// ```
+/// use mercer::operator::ProductCost;
+/// let (one, many) = (ProductCost::new(1000, 64, 10, 1), ProductCost::new(1000, 64, 10, 10));
+/// assert_eq!((one.entries, one.bytes), (1000.0 * 1001.0 / 2.0, 0.0));
+/// assert!(many.entries < 0.11 * one.entries && many.bytes > 0.0);
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ProductCost {
+    /// Entries of K that it computes, each for both of its halves.
+    pub entries: f64,
+    /// Bytes that it sends: points, what other ranks get of its entries, and its part of the result.
+    pub bytes: f64,
+    /// Messages that it waits for.
+    pub messages: f64,
+}
+
+impl ProductCost {
+    /// Of `n` points of `row` bytes each and `b` vectors on so many ranks.
+    pub fn new(n: usize, row: usize, b: usize, ranks: usize) -> ProductCost {
+        let starts: Vec<usize> = (0..=ranks).map(|rank| (rank as u128 * n as u128 / ranks as u128) as usize).collect();
+        let largest = |a: ProductCost, b: ProductCost| ProductCost {
+            entries: a.entries.max(b.entries),
+            bytes: a.bytes.max(b.bytes),
+            messages: a.messages.max(b.messages),
+        };
+        let all = (0..ranks).map(|rank| ProductCost::of_rank(rank, (row, b), &starts));
+        all.fold(ProductCost::default(), largest)
+    }
+
+    fn of_rank(rank: usize, (row, b): (usize, usize), starts: &[usize]) -> ProductCost {
+        let (ranks, own, n) = (starts.len() - 1, starts[rank + 1] - starts[rank], starts[starts.len() - 1]);
+        let mut cost = ProductCost { entries: own as f64 * (own as f64 + 1.0) / 2.0, ..Default::default() };
+        if ranks == 1 {
+            return cost;
+        }
+        for round in 1..=ranks / 2 {
+            let Meeting { sent, met, used, .. } = Meeting::new(rank, round, starts);
+            cost.entries += used.len() as f64 * met.len() as f64;
+            cost.bytes += (sent.len() * row + 8 * met.len() * b) as f64;
+            // Points in parts and what goes back, each after its length.
+            cost.messages += 2.0 * (sent.len().max(met.len()).div_ceil(VISITORS) + 1) as f64;
+        }
+        // The checksums and the result are gathered, each after its length.
+        cost.bytes += (8 * n * b) as f64;
+        cost.messages += 4.0 * (ranks as f64).log2().ceil();
+        cost
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_compute_every_entry_once_and_about_as_many_each() {
+        for (n, ranks) in [(1000, 1), (1000, 2), (1001, 3), (997, 4), (640, 5), (643, 6), (5000, 64)] {
+            let starts: Vec<usize> = (0..=ranks).map(|rank| rank * n / ranks).collect();
+            let entries: Vec<f64> = (0..ranks).map(|r| ProductCost::of_rank(r, (8, 1), &starts).entries).collect();
+            assert_eq!(entries.iter().sum::<f64>(), (n * (n + 1) / 2) as f64, "{n} points on {ranks} ranks");
+            let most = ProductCost::new(n, 8, 1, ranks).entries;
+            assert!(
+                most < 1.05 * (n * n) as f64 / (2 * ranks) as f64 + n as f64,
+                "{n} points on {ranks} ranks: {most}"
+            );
+        }
+    }
+}

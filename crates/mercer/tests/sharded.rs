@@ -1,0 +1,251 @@
+//! Points and products that several ranks share, against the same in one process. Ranks are threads here; `.ci/distributed` runs processes
+//! under MPI.
+
+use mercer::apply::{Alpha, EpochSolver, FeatureMap, FeatureRidge, Fit, Predict, Ridge, RidgeSolver};
+use mercer::data::{BlockDataset, BlockOptions, Matrix, ReadOptions, Rows, TableBlocks, Target, write_npy};
+use mercer::group::on_threads;
+use mercer::kernel::Kernel;
+use mercer::operator::{KernelOperator, Operator, Precision, ShardedOperator};
+use mercer::rng::Rng;
+use mercer::spectrum::{BlockProblem, Certificate, Krylov, Nystrom, Problem, Spectrum};
+use mercer::{Device, FitContext, Group, Silent};
+use ndarray::{Array2, Axis, concatenate, s};
+
+/// Points far from the origin, of which every seventh is the same as another one, as a rule on another rank.
+fn points(n: usize, d: usize) -> Array2<f64> {
+    let mut rng = Rng::new(3);
+    let mut x = Array2::from_shape_simple_fn((n, d), || 100.0 + rng.normal());
+    for i in (0..n / 2).step_by(7) {
+        let twin = x.row(i).to_owned();
+        x.row_mut(n - 1 - i).assign(&twin);
+    }
+    x
+}
+
+fn vectors(n: usize, b: usize) -> Array2<f64> {
+    let mut rng = Rng::new(4);
+    Array2::from_shape_simple_fn((n, b), || rng.normal())
+}
+
+fn close(got: &Array2<f64>, want: &Array2<f64>, tolerance: f64, what: &str) {
+    let largest = want.iter().fold(0.0f64, |most, v| most.max(v.abs()));
+    let error = (got - want).iter().fold(0.0f64, |most, v| most.max(v.abs()));
+    assert!(got.dim() == want.dim() && error <= tolerance * largest, "{what}: off by {error:e} of {largest:e}");
+}
+
+/// Runs `check` on every rank with the operator on its share of `x`, and one on all points.
+fn with_both(
+    size: usize,
+    kernel: &str,
+    x: Rows<'_>,
+    precision: Precision,
+    check: impl Fn(&ShardedOperator<'_>, &KernelOperator<'_>, Group<'_>) + Sync,
+) {
+    let kernel = Kernel::parse(kernel).unwrap();
+    let whole = KernelOperator::new(&kernel, x, precision, Device::Cpu).unwrap();
+    on_threads(size, |group| {
+        let context = FitContext { group, precision, ..FitContext::default() };
+        let sharded = ShardedOperator::new(&kernel, x.slice(group.share(x.n())), &context).unwrap();
+        check(&sharded, &whole, group);
+    });
+}
+
+#[test]
+fn products_are_those_of_one_process() {
+    let n = 1001;
+    let (x, v) = (points(n, 3), vectors(n, 2));
+    for kernel in ["rbf(1)", "matern12(2) + 0.1*poly(degree=2, offset=1)", "laplacian(1.5)", "ntk(depth=2)", "linear"] {
+        for size in [1, 2, 3, 4, 5, 6] {
+            with_both(size, kernel, (&x).into(), Precision::F64, |sharded, whole, _| {
+                let what = format!("{kernel} on {size} ranks");
+                let got = sharded.apply(v.view()).unwrap();
+                close(&got, &whole.apply(v.view()).unwrap(), 1e-12, &what);
+                assert_eq!(got, sharded.apply(v.view()).unwrap(), "{what}: other bits the second time");
+                assert_eq!(sharded.diagonal().unwrap(), whole.diagonal().unwrap(), "{what}");
+                assert_eq!((sharded.n(), sharded.coordinates()), (n, 3));
+            });
+        }
+    }
+}
+
+#[test]
+fn stored_types_and_single_precision_are_kept() {
+    let n = 500;
+    let bytes = Array2::from_shape_fn((n, 4), |(i, j)| (i * (j + 3) % 251) as u8);
+    let stored = [Matrix::F32(points(n, 4).mapv(|v| v as f32)), Matrix::U8 { values: bytes, divisor: 255.0 }];
+    let v = vectors(n, 2);
+    for x in &stored {
+        for (precision, tolerance) in [(Precision::F64, 1e-12), (Precision::F32, 1e-5)] {
+            with_both(3, "rbf(1)", x.rows(), precision, |sharded, whole, _| {
+                close(&sharded.apply(v.view()).unwrap(), &whole.apply(v.view()).unwrap(), tolerance, "stored");
+            });
+        }
+    }
+}
+
+/// More rows on a rank than visit another one at a time.
+#[test]
+fn points_visit_in_parts() {
+    let n = 8100;
+    let (x, v) = (points(n, 2), vectors(n, 1));
+    with_both(2, "matern32(1)", (&x).into(), Precision::F64, |sharded, whole, group| {
+        let got = sharded.apply(v.view()).unwrap();
+        if group.rank() == 0 {
+            close(&got, &whole.apply(v.view()).unwrap(), 1e-12, "two ranks");
+        }
+    });
+}
+
+#[test]
+fn blocks_parts_and_functions_are_those_of_one_process() {
+    let n = 300;
+    let (x, new) = (points(n, 3), points(40, 3));
+    let (few, all): (Vec<usize>, Vec<usize>) = (vec![299, 0, 150, 7, 292], (0..n).collect());
+    let (rest, a) = (vectors(5, 2), vectors(n, 2));
+    for size in [2, 4] {
+        with_both(size, "matern12(1)", (&x).into(), Precision::F64, |sharded, whole, _| {
+            for (rows, columns) in [(&all, &few), (&few, &all), (&few, &few)] {
+                close(&sharded.block(rows, columns).unwrap(), &whole.block(rows, columns).unwrap(), 1e-14, "block");
+            }
+            let parts = [(0..n, 40..45, rest.view()), (40..45, 0..n, a.view()), (0..n, 0..n, a.view())];
+            for (rows, columns, v) in parts {
+                let want = whole.product(rows.clone(), columns.clone(), v).unwrap();
+                close(&sharded.product(rows, columns, v).unwrap(), &want, 1e-13, "product");
+            }
+            close(
+                &sharded.cross(new.view().into(), a.view()).unwrap(),
+                &whole.cross(new.view().into(), a.view()).unwrap(),
+                1e-13,
+                "cross",
+            );
+            let [got, want] = [sharded as &dyn Operator, whole].map(|operator| {
+                let functions = operator.extend(None, a.clone()).unwrap();
+                functions.features.project(new.view().into(), functions.coefficients.view()).unwrap()
+            });
+            assert_eq!(got, want, "functions have the same centres");
+        });
+    }
+}
+
+#[test]
+fn vectors_that_differ_are_refused_with_the_rank() {
+    let x = points(60, 2);
+    with_both(3, "rbf(1)", (&x).into(), Precision::F64, |sharded, _, group| {
+        let mut v = vectors(60, 1);
+        v[[5, 0]] += if group.rank() == 2 { 1e-16 * 8.0 } else { 0.0 };
+        let refused = sharded.apply(v.view()).unwrap_err().to_string();
+        assert!(refused.starts_with("rank 2 computes with other vectors"), "{refused}");
+    });
+    let kernel = Kernel::parse("rbf(1)").unwrap();
+    let refused = on_threads(3, |group| {
+        let context = FitContext { group, ..FitContext::default() };
+        let own = x.slice(s![group.share(2), ..]);
+        ShardedOperator::new(&kernel, own, &context).err().map(|error| error.to_string())
+    });
+    assert!(refused.iter().all(|why| why.as_deref() == Some("2 points are too few for 3 ranks; use fewer ranks")));
+}
+
+#[test]
+fn a_spectrum_and_its_certificate_are_those_of_one_process() {
+    let (x, new) = (points(400, 2), points(60, 2));
+    let kernel = Kernel::parse("rbf(1)").unwrap();
+    let fit = |group: Group<'_>| {
+        let context = FitContext { group, seed: 5, ..FitContext::default() };
+        let operator = ShardedOperator::new(&kernel, x.slice(s![group.share(400), ..]), &context).unwrap();
+        let problem = Problem { operator: &operator, k: 6, context };
+        Spectrum::fit(&Krylov { tolerance: 1e-10 }, &problem, Some(new.view().into())).unwrap()
+    };
+    let one = fit(Group::SINGLE);
+    for size in [2, 4] {
+        for other in on_threads(size, fit) {
+            for (a, b) in one.eigenvalues.iter().zip(&other.eigenvalues) {
+                assert!((a - b).abs() < 1e-12 * a, "{a} {b} on {size} ranks");
+            }
+            assert_eq!((other.origin.n, other.origin.d), (400, 2));
+            let [a, b] = [&one, &other].map(|spectrum| spectrum.transform(new.view()).unwrap());
+            // Twin points make no pair equal; signs are those of the same start.
+            close(&b, &a, 1e-9, "functions");
+            assert!((one.certificate.trace - other.certificate.trace).abs() < 1e-13);
+        }
+    }
+}
+
+/// Solvers that see a part of K at a time ask for products with some rows, which the ranks share as well.
+#[test]
+fn solvers_by_epochs_are_those_of_one_process() {
+    let x = points(300, 2);
+    let y = Target::Values(x.axis_iter(Axis(0)).map(|x| (x[0] + 0.5 * x[1]).sin()).collect());
+    for solver in [EpochSolver::Askotch, EpochSolver::EigenPro, EpochSolver::Richardson] {
+        let by_epochs = RidgeSolver::Epochs { solver, tolerance: 1e-15, epochs: 4 };
+        let (alpha, kernel) = (Alpha::Fixed(1e-2), Kernel::parse("rbf(1)").unwrap());
+        let ridge = Ridge { alpha, solver: by_epochs, ..Ridge::new(kernel) };
+        let fit = |group: Group<'_>| {
+            let context = FitContext { group, ..FitContext::default() };
+            ridge.fit(x.view(), &y, &context).unwrap().coefficients
+        };
+        let one = fit(Group::SINGLE);
+        on_threads(3, fit).iter().for_each(|other| close(other, &one, 1e-12, &format!("{solver:?}")));
+    }
+}
+
+/// Passes over rows in a file, of which each rank takes its part; one process reads the same file in blocks.
+#[test]
+fn passes_over_features_are_those_of_one_process() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("rows.npy");
+    let mut rng = Rng::new(9);
+    let mut rows = Array2::from_shape_simple_fn((9001, 3), || 20.0 + rng.normal());
+    rows.rows_mut().into_iter().for_each(|mut row| row[2] = (row[0] * row[1] / 100.0).sin());
+    write_npy(&file, rows.view()).unwrap();
+    let options = ReadOptions { target: Some("3".into()), ..Default::default() };
+    let kernel = Kernel::parse("rbf(1)").unwrap();
+    let fit = |group: Group<'_>| {
+        let blocks = TableBlocks::open(file.to_str().unwrap(), &options).unwrap();
+        let keep = |n| FeatureRidge::rows_in_memory(n, 30, 0);
+        let data =
+            BlockDataset::fit(blocks, &BlockOptions { held_out: 200, ..Default::default() }, &keep, &Silent).unwrap();
+        let context = FitContext { group, ..FitContext::default() };
+        let problem = BlockProblem { data: &data, kernel: &kernel, k: 4, context };
+        let held_out = data.held_out().map(|held_out| held_out.x.rows().into());
+        let nystrom = Nystrom { landmarks: 30, ..Nystrom::usual(9001, 4) };
+        let spectrum = Spectrum::fit_blocks(&nystrom, &problem, held_out).unwrap();
+        let map = FeatureMap::Random { kernel: kernel.clone(), features: 40, sampling: Default::default() };
+        let ridge = FeatureRidge::new(map).fit_blocks(&data, &context).unwrap();
+        let own = data.own_rows(group, &Silent).unwrap().into_f64();
+        let x = data.held_out().unwrap().x.to_f64().into_owned();
+        let Certificate { trace, residual, .. } = spectrum.certificate;
+        let measured = Array2::from_shape_fn((1, 5), |(_, j)| if j == 0 { trace } else { residual[j - 1].unwrap() });
+        let eigenvalues = Array2::from_shape_fn((1, 4), |(_, j)| spectrum.eigenvalues[j]);
+        (eigenvalues, measured, ridge.alpha, ridge.scores(x.view()).unwrap(), own)
+    };
+    let one = fit(Group::SINGLE);
+    for size in [2, 3] {
+        let all = on_threads(size, fit);
+        let shares: Vec<_> = all.iter().map(|rank| rank.4.view()).collect();
+        assert_eq!(concatenate(Axis(0), &shares).unwrap(), one.4, "the rows of the ranks are all rows, in their order");
+        for other in &all {
+            assert_eq!(other.2, one.2);
+            close(&other.0, &one.0, 1e-12, "eigenvalues");
+            close(&other.1, &one.1, 1e-10, "trace and residuals");
+            close(&other.3, &one.3, 1e-10, "predictions");
+        }
+    }
+}
+
+#[test]
+fn ridge_regression_by_conjugate_gradients_is_that_of_one_process() {
+    let x = points(300, 2);
+    let y = Target::Values(x.axis_iter(Axis(0)).map(|x| (x[0] + 0.5 * x[1]).sin()).collect());
+    let solver = RidgeSolver::ConjugateGradients { tolerance: 1e-13, iterations: 500, rank: Some(50) };
+    let ridge = Ridge { alpha: Alpha::Fixed(1e-2), solver, ..Ridge::new(Kernel::parse("rbf(1)").unwrap()) };
+    let fit = |group: Group<'_>| {
+        let context = FitContext { group, ..FitContext::default() };
+        ridge.fit(x.view(), &y, &context).unwrap().coefficients
+    };
+    let one = fit(Group::SINGLE);
+    for size in [2, 4] {
+        for other in on_threads(size, fit) {
+            close(&other, &one, 1e-12, "coefficients");
+        }
+    }
+}
