@@ -12,7 +12,7 @@ use mercer::data::{
     Task,
 };
 use mercer::spectrum::{BlockProblem, Fourier, Landmarks, Nystrom, Sampling};
-use mercer::{Result, Silent};
+use mercer::{Group, Result, Silent};
 
 fn with_target(target: &str) -> ReadOptions {
     ReadOptions { target: Some(target.into()), ..ReadOptions::default() }
@@ -38,7 +38,7 @@ fn in_memory(file: &str, read: &ReadOptions, options: &BlockOptions) -> (Schema,
 /// All rows of the blocks.
 fn collected(data: &BlockDataset) -> (Array2<f64>, Vec<f64>) {
     let (mut x, mut y) = (vec![], vec![]);
-    let n = data.pass("rows", &Silent, &mut |block| {
+    let n = data.pass("rows", Group::SINGLE, &Silent, &mut |block| {
         x.extend(block.x.to_f64().iter());
         y.extend(block.y.unwrap().values());
         Ok(true)
@@ -127,7 +127,7 @@ fn blocks_keep_the_type_of_the_file() {
         let data = in_blocks(file, &ReadOptions::default(), &options).unwrap();
         let want = Table::open(file, &ReadOptions::default()).unwrap().x.to_f64().into_owned();
         let mut rows = 0;
-        data.pass("rows", &Silent, &mut |block| {
+        data.pass("rows", Group::SINGLE, &Silent, &mut |block| {
             let kind = match block.x {
                 Matrix::F64(_) => "F64",
                 Matrix::F32(_) => "F32",
@@ -250,7 +250,7 @@ fn passes_can_end_early() {
     let file = scratch.file("x.npy", files::written(&points(13_000)));
     let data = in_blocks(file.to_str().unwrap(), &with_target("4"), &BlockOptions::default()).unwrap();
     let mut blocks = 0;
-    let seen = data.pass("rows", &Silent, &mut |_| {
+    let seen = data.pass("rows", Group::SINGLE, &Silent, &mut |_| {
         blocks += 1;
         Ok(blocks < 2)
     });

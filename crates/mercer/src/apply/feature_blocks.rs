@@ -75,7 +75,10 @@ impl FeatureRidge {
         };
         let head = BlockHead {
             n,
-            pass: &|take| data.pass("ridge on features", context.progress, &mut |block| take(part(block)?)),
+            pass: &|take| {
+                let FitContext { group, progress, .. } = *context;
+                data.pass("ridge on features", group, progress, &mut |block| take(part(block)?))
+            },
             left_out: left_out_rows(drawn_of, seed),
             rows: &|rows| {
                 let (rows, data) = data.rows(rows);

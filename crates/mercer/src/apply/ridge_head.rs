@@ -6,7 +6,7 @@ use crate::context::ONE_STEP;
 use crate::linalg::{eigh, matmul};
 use crate::rng::Rng;
 use crate::spectrum::add_gram;
-use crate::{Error, FitContext, Result, fail_if};
+use crate::{Error, FitContext, Group, Result, fail_if};
 use ndarray::{Array1, Array2, ArrayView1, ArrayView2, Axis, Zip, concatenate, s};
 use rayon::prelude::*;
 
@@ -69,7 +69,7 @@ pub(super) type LeftOutRows<'a> = &'a dyn Fn(&[usize]) -> Result<(Vec<usize>, Pa
 pub(super) struct BlockHead<'a> {
     /// Number of rows.
     pub n: usize,
-    /// Hands all rows to its argument, block by block and in their order, and returns how many there were.
+    /// Hands the rows of this rank to its argument, block by block and in their order, and returns how many there were on all.
     pub pass: &'a dyn Fn(Take) -> Result<usize>,
     /// The numbers of rows to predict from all the others.
     pub left_out: Vec<usize>,
@@ -84,7 +84,8 @@ impl BlockHead<'_> {
     pub fn solve(&self, alpha: Alpha) -> Result<Solved> {
         /// Of the rows, one in so many must have been seen for a fit to be worth keeping, and for α to be chosen.
         const LEAST: usize = 50;
-        let (mut sums, mut keeps, mut cut, mut rows) = (None, None, false, 0);
+        let (group, mut keeps, mut cut, mut rows) = (self.context.group, None, false, 0);
+        let mut sums = if group.is_single() { None } else { Some(self.common_sums()?) };
         let seen = (self.pass)(&mut |part| {
             rows += part.phi.nrows();
             add(&mut sums, part, self.intercept);
@@ -94,7 +95,9 @@ impl BlockHead<'_> {
             Ok(!cut)
         })?;
         fail_if!(seen == 0, "there are no rows to fit");
-        let path = sums.expect("there are rows").decompose(self.intercept, self.context)?;
+        let mut sums = sums.expect("there are rows");
+        sums.over(group)?;
+        let path = sums.decompose(self.intercept, self.context)?;
         let grid = path.grid()?;
         let sample: Vec<usize> = self.left_out.iter().copied().filter(|&row| row < seen).collect();
         let (sample, part) = (self.rows)(&sample)?;
@@ -111,6 +114,14 @@ impl BlockHead<'_> {
             solved.notes.push(format!("interrupted after {seen} of {} rows; the fit is to these", self.n));
         }
         Ok(solved)
+    }
+
+    /// Sums of no rows yet, with one shift on all ranks: the mean of rows that each of them has.
+    fn common_sums(&self) -> Result<Sums> {
+        let few = &self.left_out[..self.left_out.len().min(BLOCK)];
+        let (_, part) = (self.rows)(few)?;
+        fail_if!(part.phi.is_empty(), "there are no rows to fit");
+        Ok(Sums::new(part.phi.view(), part.y.ncols(), self.intercept))
     }
 }
 
@@ -231,6 +242,14 @@ impl Sums {
         self.phi += &sums.column(m);
         self.y += &y.t().dot(&root);
         self.total += root.dot(&root);
+    }
+
+    /// The sums over the rows of all ranks, whose shifts are the same.
+    fn over(&mut self, group: Group<'_>) -> Result<()> {
+        let Sums { gram, cross, phi, y, .. } = self;
+        let parts = [gram.as_slice_mut(), cross.as_slice_mut(), phi.as_slice_mut(), y.as_slice_mut()];
+        parts.into_iter().try_for_each(|part| group.sum(part.expect("own array")))?;
+        group.sum(std::slice::from_mut(&mut self.total))
     }
 
     /// With an intercept, features and targets count from their means.

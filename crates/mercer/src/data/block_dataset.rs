@@ -3,11 +3,12 @@
 use super::blocks::TableBlocks;
 use super::dataset::{Dataset, Target};
 use super::first_pass::{FirstPass, Learnt};
+use super::matrix::Matrix;
 use super::scale::Scaling;
 use super::schema::{Missing, Schema};
 use super::table::Task;
 use crate::rng::Rng;
-use crate::{Error, Progress, Result, fail_if};
+use crate::{Error, Group, Progress, Result, fail_if};
 use ndarray::ArrayView1;
 
 /// How the rows of a file become a [`BlockDataset`]. Example: [`BlockDataset`].
@@ -69,7 +70,7 @@ impl BlockDataset {
         wanted.sort_unstable();
         wanted.dedup();
         let mut first = FirstPass::new(&blocks, options.missing, &held_out_rows, &wanted);
-        blocks.pass(None, &mut |table| {
+        blocks.pass(None, 0..n, &mut |table| {
             first.add(&table)?;
             progress.step("first pass: columns", first.rows, n, "");
             Ok(true)
@@ -143,16 +144,23 @@ impl BlockDataset {
         (rows, data.select(&places))
     }
 
-    /// Hands all rows to fit to `each`, block by block and in their order, until it returns false; progress is that of `what`. Returns
-    /// how many rows there were.
+    /// Hands the rows to fit that belong to this rank of `group` to `each`, block by block and in their order, until it returns false;
+    /// progress is that of `what`. Returns how many rows there were on all ranks.
     pub fn pass(
         &self,
         what: &str,
+        group: Group<'_>,
         progress: &dyn Progress,
         each: &mut dyn FnMut(Dataset) -> Result<bool>,
     ) -> Result<usize> {
-        let (mut read, mut fitted, n) = (0, 0, self.n());
-        self.blocks.encoded(self.schema(), &mut |block, _| {
+        fail_if!(
+            !group.is_single() && self.unlabelled() > 0,
+            "{} rows have no target, and several ranks cannot leave them out; remove them from the file",
+            self.unlabelled()
+        );
+        let part = group.share(self.blocks.n());
+        let (mut read, mut fitted, n) = (part.start, 0, if group.is_single() { self.n() } else { part.len() });
+        self.blocks.encoded_part(self.schema(), part, &mut |block, _| {
             let first = read;
             read += block.n();
             let block = self.without_held_out(block, first);
@@ -164,7 +172,22 @@ impl BlockDataset {
             progress.step(what, fitted, n, "");
             Ok(goes_on)
         })?;
-        Ok(fitted)
+        let mut all = [fitted as f64];
+        group.sum(&mut all)?;
+        Ok(all[0] as usize)
+    }
+
+    /// The features of the rows to fit that belong to this rank of `group`, in the type in which they are stored.
+    pub fn own_rows(&self, group: Group<'_>, progress: &dyn Progress) -> Result<Matrix> {
+        let (mut own, rows) = (None, group.share(self.blocks.n()).len());
+        self.pass("points of this rank", group, progress, &mut |block| {
+            match &mut own {
+                None => own = Some(block.x.with_room(rows)),
+                Some(own) => own.append(block.x),
+            }
+            Ok(true)
+        })?;
+        Ok(own.unwrap_or_else(|| self.sample().1.x.select(&[])))
     }
 
     /// The rows of a block, of which `first` is the first, that are to be fitted.

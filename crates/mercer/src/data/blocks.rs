@@ -159,14 +159,20 @@ impl TableBlocks {
         }
     }
 
-    /// Hands the rows to `each`, block by block and in their order, until it returns false. Levels and classes of a block are those that
-    /// occur in it. Rows without a target are left out where the options say so, and counted. With a schema, the columns are those that
-    /// it names.
-    pub(super) fn pass(&self, like: Option<&Schema>, each: &mut dyn FnMut(Table) -> Result<bool>) -> Result<()> {
+    /// Hands `part` of the rows to `each`, block by block and in their order, until it returns false. Levels and classes of a block are
+    /// those that occur in it. Rows without a target are left out where the options say so, and counted. With a schema, the columns are
+    /// those that it names.
+    pub(super) fn pass(
+        &self,
+        like: Option<&Schema>,
+        part: Range<usize>,
+        each: &mut dyn FnMut(Table) -> Result<bool>,
+    ) -> Result<()> {
         let request = Request { in_blocks: true, ..Request::new(&self.options, like) };
+        let rows = self.rows.start + part.start..self.rows.start + part.end;
         match &self.content {
             Content::Npy(npy) => {
-                for rows in self.npy_blocks() {
+                for rows in blocks(rows) {
                     if !each(self.npy_block(npy, rows, &request)?)? {
                         break;
                     }
@@ -174,7 +180,7 @@ impl TableBlocks {
                 Ok(())
             }
             #[cfg(feature = "parquet")]
-            Content::Parquet { .. } => self.parquet_blocks(&request, each),
+            Content::Parquet { .. } => self.parquet_blocks(rows, &request, each),
         }
     }
 
@@ -197,15 +203,20 @@ impl TableBlocks {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn encoded(&self, schema: &Schema, each: &mut dyn FnMut(Dataset, Vec<String>) -> Result<bool>) -> Result<()> {
-        self.pass(Some(schema), &mut |table| {
+        self.encoded_part(schema, 0..self.n(), each)
+    }
+
+    /// As [`Self::encoded`], for `part` of the rows.
+    pub(super) fn encoded_part(
+        &self,
+        schema: &Schema,
+        part: Range<usize>,
+        each: &mut dyn FnMut(Dataset, Vec<String>) -> Result<bool>,
+    ) -> Result<()> {
+        self.pass(Some(schema), part, &mut |table| {
             let (data, notes) = schema.encode(table)?;
             each(data, notes)
         })
-    }
-
-    fn npy_blocks(&self) -> impl Iterator<Item = Range<usize>> {
-        let Range { start, end } = self.rows;
-        (start..end).step_by(BLOCK).map(move |at| at..end.min(at + BLOCK))
     }
 
     fn npy_block(&self, npy: &NpyRows, rows: Range<usize>, request: &Request) -> Result<Table> {
@@ -225,15 +236,17 @@ impl TableBlocks {
     }
 
     #[cfg(feature = "parquet")]
-    fn parquet_blocks(&self, request: &Request, each: &mut dyn FnMut(Table) -> Result<bool>) -> Result<()> {
+    fn parquet_blocks(
+        &self,
+        part: Range<usize>,
+        request: &Request,
+        each: &mut dyn FnMut(Table) -> Result<bool>,
+    ) -> Result<()> {
         let mut reader = super::parquet::Reader::open(&self.path, &self.name, request)?;
-        let Range { start, end } = self.rows;
         // Rows before the first one are read and dropped.
-        let starts = (0..start).step_by(BLOCK).chain((start..end).step_by(BLOCK));
-        for at in starts {
-            let rows = at..(at + BLOCK).min(if at < start { start } else { end });
+        for rows in blocks(0..part.start).chain(blocks(part.clone())) {
             let (table, labelled) = reader.next(rows.len(), request)?;
-            if at < start {
+            if rows.start < part.start {
                 continue;
             }
             let table = self.with_target(table, rows)?;
@@ -248,6 +261,11 @@ impl TableBlocks {
         }
         Ok(())
     }
+}
+
+/// A range of rows, a few thousand at a time.
+fn blocks(Range { start, end }: Range<usize>) -> impl Iterator<Item = Range<usize>> {
+    (start..end).step_by(BLOCK).map(move |at| at..end.min(at + BLOCK))
 }
 
 impl Content {

@@ -120,6 +120,29 @@ impl Matrix {
         (0..rows.n()).map(|i| rows.get(i, j)).collect()
     }
 
+    /// The same with room for `rows` rows in all.
+    pub(super) fn with_room(mut self, rows: usize) -> Matrix {
+        let more = rows.saturating_sub(self.n());
+        let reserved = match &mut self {
+            Matrix::F64(x) => x.reserve(Axis(0), more),
+            Matrix::F32(x) => x.reserve(Axis(0), more),
+            Matrix::U8 { values, .. } => values.reserve(Axis(0), more),
+        };
+        reserved.expect("no more rows than a file has");
+        self
+    }
+
+    /// Adds rows of the same type and width at the end.
+    pub(super) fn append(&mut self, rows: Matrix) {
+        let appended = match (self, rows.rows()) {
+            (Matrix::F64(x), Rows::F64(rows)) => x.append(Axis(0), rows),
+            (Matrix::F32(x), Rows::F32(rows)) => x.append(Axis(0), rows),
+            (Matrix::U8 { values, .. }, Rows::U8 { values: rows, .. }) => values.append(Axis(0), rows),
+            _ => panic!("rows of one file have one type"),
+        };
+        appended.expect("rows of one width");
+    }
+
     /// The same numbers in row-major order.
     pub(super) fn into_standard_layout(self) -> Matrix {
         fn ordered<A: Copy>(x: Array2<A>) -> Array2<A> {

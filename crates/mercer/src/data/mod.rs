@@ -53,6 +53,8 @@ mod splits;
 mod table;
 
 #[doc(hidden)]
+pub use atomic::write_nothing;
+#[doc(hidden)]
 pub use atomic::{check_writable, try_write_atomically, write_atomically};
 pub use block_dataset::{BlockDataset, BlockOptions};
 pub(crate) use blocks::BLOCK;

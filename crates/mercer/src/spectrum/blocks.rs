@@ -77,8 +77,8 @@ impl BlockProblem<'_> {
         /// Of the rows, one in so many must have been seen for the pairs to be worth keeping.
         const LEAST: usize = 50;
         let (mut sum, mut keeps, mut cut, mut rows) = (Covariance::<T>::new(p), None, false, 0);
-        let n = self.data.n();
-        let seen = self.data.pass("features of the points", self.context.progress, &mut |block| {
+        let (n, FitContext { group, progress, .. }) = (self.data.n(), self.context);
+        let seen = self.data.pass("features of the points", group, progress, &mut |block| {
             block.x.rows().check_magnitude()?;
             sum.add(φ(block.x.rows())?.view());
             rows += block.n();
@@ -89,7 +89,7 @@ impl BlockProblem<'_> {
         })?;
         let note =
             (cut && seen < n).then(|| format!("interrupted after {seen} of {n} rows; the pairs are those of these"));
-        Ok((sum.finish(), note))
+        Ok((sum.over(group)?.finish(), note))
     }
 
     /// Refuses kernel values that are too large, and more pairs than points.

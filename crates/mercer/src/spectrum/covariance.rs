@@ -7,7 +7,7 @@ use crate::compute::Device;
 use crate::compute::ledger::ran;
 use crate::linalg::{Panel, view, view_mut};
 use crate::operator::Real;
-use crate::{FitContext, Progress, Result};
+use crate::{FitContext, Group, Progress, Result};
 use faer::linalg::matmul::triangular::{BlockStructure, matmul};
 use faer::{Accum, Par};
 use ndarray::{Array2, ArrayView2};
@@ -77,6 +77,14 @@ impl<T: Real> Covariance<T> {
     pub fn add(&mut self, phi: ArrayView2<T>) {
         add_gram(&mut self.sum, &mut self.product, phi);
         self.rows += phi.nrows();
+    }
+
+    /// The same over the rows of all ranks.
+    pub fn over(mut self, group: Group<'_>) -> Result<Self> {
+        group.sum(self.sum.as_slice_mut().expect("own array"))?;
+        let mut rows = [self.rows as f64];
+        group.sum(&mut rows)?;
+        Ok(Covariance { rows: rows[0] as usize, ..self })
     }
 
     /// The lower half of `ΦᵀΦ/n` `[p, p]`.

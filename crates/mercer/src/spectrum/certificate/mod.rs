@@ -128,7 +128,8 @@ impl Certificate {
         let (ψ, rounding) = evaluated(&sample, solution, Some(points))?;
         let at_points = at_points(&sample, solution)?;
         let (mut image, mut trace, [mut least, mut most]) = (Array2::zeros(ψ.dim()), 0.0, [f64::INFINITY, 0.0]);
-        let n = problem.data.pass("certificate: residuals", context.progress, &mut |block| {
+        let FitContext { group, progress, .. } = *context;
+        let n = problem.data.pass("certificate: residuals", group, progress, &mut |block| {
             let operator = context.kernel_operator(problem.kernel, &block.x)?;
             let values = solution.features.project(block.x.rows().into(), solution.coefficients.view())?;
             image += &operator.cross(points, values.view())?;
@@ -137,6 +138,11 @@ impl Certificate {
             }
             Ok(true)
         })?;
+        group.sum(image.as_slice_mut().expect("own array"))?;
+        trace = group.concatenated(&[trace])?.iter().sum();
+        let extremes = group.concatenated(&[least, most])?;
+        least = extremes.iter().step_by(2).copied().fold(least, f64::min);
+        most = extremes.iter().skip(1).step_by(2).copied().fold(most, f64::max);
         let most = if least == most { most } else { f64::INFINITY };
         let (image, trace) = (image / n as f64, trace / n as f64);
         let fitted = Fitted { n, at_points: at_points.view(), image, trace, most };
