@@ -48,6 +48,10 @@ pub struct Globals {
     #[arg(long, global = true, value_name = "FILE.toml")]
     pub save_config: Option<PathBuf>,
 
+    /// Compute with all processes of an MPI job, as is done where mpirun or srun started several
+    #[arg(long, global = true)]
+    pub distributed: bool,
+
     /// Lines about progress on standard error where that is not a terminal, such as in a log
     #[arg(long, short, global = true)]
     pub verbose: bool,
@@ -95,6 +99,7 @@ commands! {
     Datasets(datasets::Datasets),
     Devices(devices::Devices),
     Demo(demo::Demo),
+    Plan(plan::Plan),
     Reproduce(reproduce::Reproduce),
     Run(run::Run),
     Completions(shell::Completions),

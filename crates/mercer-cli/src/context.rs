@@ -1,6 +1,7 @@
 //! Settings and output that all commands share: seed, device, memory, results and messages.
 
 use crate::args::Globals;
+use crate::distributed;
 use crate::output::Output;
 use crate::progress::Shown;
 use crate::signals::INTERRUPT;
@@ -8,7 +9,7 @@ use crate::text;
 use mercer::compute::{Device, ledger};
 use mercer::error::human_bytes;
 use mercer::operator::Budget;
-use mercer::{Error, FitContext, Progress, Result, fail_if};
+use mercer::{Error, FitContext, Group, Progress, Result, fail_if};
 use serde::Serialize;
 use std::ffi::OsString;
 use std::fmt::Display;
@@ -29,6 +30,8 @@ pub struct Context {
     pub json: bool,
     /// The command line, as a shell takes it.
     pub command: String,
+    /// The ranks that run it; the first of them prints.
+    pub group: Group<'static>,
     quiet: bool,
     verbose: bool,
     started: Instant,
@@ -72,11 +75,17 @@ impl Context {
         let budget = globals.memory.as_deref().map_or_else(|| Ok(Budget::of_free_memory()), Budget::parse)?;
         let command = command_line(arguments.iter().skip(1).map(|word| word.to_string_lossy().into_owned()));
         let Globals { seed, json, quiet, verbose, .. } = *globals;
-        Ok(Context { seed, device, budget, json, command, quiet, verbose, started: Instant::now() })
+        let group = distributed::group();
+        fail_if!(!group.is_single() && device != Device::Cpu, "several ranks compute on the CPU; leave out --device");
+        let quiet = quiet || group.rank() > 0;
+        Ok(Context { seed, device, budget, json, command, group, quiet, verbose, started: Instant::now() })
     }
 
     /// The result of a command, on standard output: one JSON object, or text.
     pub fn result(&self, object: &impl Serialize, text: impl FnOnce() -> String) -> Result<()> {
+        if self.group.rank() > 0 {
+            return Ok(());
+        }
         let mut shown = if self.json { serde_json::to_string(object).expect("results are plain data") } else { text() };
         if !shown.ends_with('\n') {
             shown.push('\n');
@@ -132,7 +141,9 @@ impl Context {
             budget: self.budget,
             seed: self.seed,
             progress,
-            interrupt: Some(&INTERRUPT),
+            // Several ranks would not see it at the same step.
+            interrupt: self.group.is_single().then_some(&INTERRUPT),
+            group: self.group,
             ..FitContext::default()
         }
     }

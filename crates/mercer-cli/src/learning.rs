@@ -191,6 +191,12 @@ impl Learning {
         self.solving.keeping.check()
     }
 
+    /// Whether ranks share the products of the solver that was asked for, on all points and under a kernel that is known.
+    pub fn solves_on_ranks(&self, candidates: &[Expression]) -> bool {
+        let by_cg = matches!(self.method, Way::Auto | Way::Ridge) && self.solver == Some(Solver::Cg);
+        by_cg && !self.searches(candidates) && !self.is_logistic() && self.solving.keeping.checkpoint.is_none()
+    }
+
     pub(crate) fn weights(&self) -> ClassWeights {
         self.class_weight.clone().unwrap_or_default()
     }

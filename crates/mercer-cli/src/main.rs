@@ -6,6 +6,7 @@ mod codes;
 mod columns;
 mod commands;
 mod context;
+mod distributed;
 mod examples;
 mod files;
 mod function_files;
@@ -47,15 +48,8 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     signals::explain_truncated_files();
     signals::listen();
-    match run(std::env::args_os().collect()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => failed(&sentence(&error), exit_code(&error)),
-    }
-}
-
-fn failed(sentence: &str, code: u8) -> ExitCode {
-    context::say(format_args!("error: {sentence}"));
-    ExitCode::from(code)
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    distributed::end(distributed::begin(&arguments).and_then(|()| run(arguments)))
 }
 
 /// The exit code where the user can put it right by asking otherwise.
@@ -68,10 +62,12 @@ fn run(arguments: Vec<OsString>) -> Result<()> {
         (cli, matches) = parsed(arguments.clone())?;
     }
     files::check(&matches)?;
+    distributed::check(&cli.command)?;
     if let Some(path) = &cli.globals.save_config {
         commands::run::save(path, &matches)?;
     }
     let context = Context::new(&cli.globals, &arguments)?;
+    distributed::check_same_program(&context.command)?;
     context.device.checked(cli.command.run(&context))
 }
 
@@ -81,7 +77,7 @@ fn parsed(arguments: Vec<OsString>) -> Result<(Cli, ArgMatches)> {
     parsed.and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, matches))).map_err(|error| {
         match usage::sentence(&error) {
             Some(sentence) => Error::Input(sentence),
-            None => error.exit(),
+            None => distributed::end_with_text(&error),
         }
     })
 }

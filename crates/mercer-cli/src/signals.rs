@@ -1,6 +1,7 @@
 //! Signals: an early end with the best result so far, and a reason where a mapped file loses its end.
 
 use crate::context::say;
+use crate::distributed;
 use mercer::Interrupt;
 use std::io::IsTerminal;
 
@@ -25,6 +26,10 @@ pub fn listen() {
 }
 
 fn interrupt() {
+    if !distributed::group().is_single() {
+        // Several ranks would not end at the same step. The launcher says why it ends them.
+        std::process::exit(INTERRUPTED_EXIT_CODE);
+    }
     let again = INTERRUPT.requested();
     let kept = INTERRUPT.request();
     // On a terminal the line may have a progress bar.

@@ -13,7 +13,7 @@ use crate::usage::with_options;
 use clap::Args;
 use mercer::data::{Scaling, Schema, Table, TableBlocks, held_out_count, held_out_rows, write_npy};
 use mercer::kernel::Expression;
-use mercer::operator::{DenseOperator, FunctionSamples, OnPoints, Operator, Points, Precision};
+use mercer::operator::{DenseOperator, FunctionSamples, OnPoints, Operator, Points, Precision, ShardedOperator};
 use mercer::spectrum::neural::Training;
 use mercer::spectrum::{BlockProblem, Certificate, Problem, Spectrum};
 use mercer::{Error, FitContext, Result, fail_if};
@@ -119,6 +119,10 @@ impl Fit {
             data: &self.data,
             ..context.fit(&bar)
         };
+        fail_if!(
+            !context.group.is_single() && (self.samples.is_some() || kernel.is_none()),
+            "samples and kernel matrices are decomposed in one process; start this command without a launcher"
+        );
         if let Some(file) = &self.samples {
             let (data, schema) = self.reader.features(&self.data, Some(Scaling::None), context)?;
             let source = SampleSource::open(file, &self.reader.source, context)?;
@@ -153,6 +157,18 @@ impl Fit {
                         "--report needs all rows in memory; leave it out, and give `mercer report` a part of them"
                     );
                     return self.fit_blocks((large, size), &kernel, fit_context, out, context);
+                }
+                None if !context.group.is_single() => {
+                    fail_if!(
+                        self.method.name != "krylov" || page.is_some(),
+                        "{} not run on several ranks; the methods krylov, nystrom and rff (without --ritz) do",
+                        if page.is_some() {
+                            "--report does".into()
+                        } else {
+                            format!("--method {} does", self.method.name)
+                        }
+                    );
+                    return self.fit_ranks(large, &kernel, fit_context, out, context);
                 }
                 None => context.note("methods that read such a file in blocks: rff (without --ritz) and nystrom"),
             }
@@ -204,6 +220,35 @@ impl Fit {
         let problem = BlockProblem { data: &data, kernel: &kernel, k: self.k, context: fit_context };
         let spectrum = Spectrum::fit_blocks(method.as_ref(), &problem, fresh)?;
         show(&self.noted(spectrum, context), data.schema(), None, out, context)
+    }
+
+    /// The pairs of rows of which each rank has a part.
+    fn fit_ranks(
+        &self,
+        large: TableBlocks,
+        kernel: &Expression,
+        fit_context: FitContext,
+        out: Option<Output>,
+        context: &Context,
+    ) -> Result<()> {
+        let n = large.n();
+        let held_out = if self.certify.is_some() { 0 } else { self.held_out_count(n, context)? };
+        self.check_k(n - held_out, n)?;
+        let data = self.reader.first_pass(
+            large,
+            (self.scale, None, held_out),
+            &|n| Expression::rows(n, context.seed),
+            context,
+        )?;
+        let (_, some) = data.rows(&Expression::rows(data.drawn_of(), context.seed));
+        let kernel = kernel.resolve(&some.x, context.seed)?;
+        let fresh =
+            self.certify.as_ref().map(|file| self.reader.open_like(file, data.schema(), context)).transpose()?;
+        let fresh = fresh.as_ref().or(data.held_out()).map(|data| data.x.rows().into());
+        let own = data.own_rows(fit_context.group, fit_context.progress)?;
+        let operator = ShardedOperator::of(&kernel, own, &fit_context)?;
+        let spectrum = self.spectrum(&operator, fresh, fit_context, context)?;
+        show(&spectrum, data.schema(), None, out, context)
     }
 
     /// The pairs of the kernel matrix that the data is; none of its rows are held out.

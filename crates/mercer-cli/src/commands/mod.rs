@@ -17,6 +17,7 @@ pub mod laplace;
 mod laplace_functions;
 mod laplace_shown;
 pub mod ntk;
+pub mod plan;
 pub mod predict;
 pub mod predict_blocks;
 pub mod probe;

@@ -3,6 +3,7 @@
 use crate::certificate::{self, shortened};
 use crate::columns::{importance_table, lengthscale_table, metric_table};
 use crate::context::Context;
+use crate::distributed;
 use crate::examples::{Examples, Outputs, Parts};
 use crate::learning::{Learning, PASSES};
 use crate::learnt::{InBlocks, Learnt};
@@ -75,6 +76,17 @@ fn scored<'a>(train: &'a Dataset, context: &Context) -> Cow<'a, Dataset> {
     Cow::Owned(train.select(&Rng::new(context.seed).fork(0x7363_6f72).sample(train.n(), MOST)))
 }
 
+/// Refuses ranks whose rows differ.
+fn check_same_data(train: &Dataset) -> Result<()> {
+    if distributed::group().is_single() {
+        return Ok(());
+    }
+    let x = train.x.to_f64();
+    let known = format!("{:?} {:?}", train.x.rows().dim(), train.y);
+    let all = known.bytes().chain(x.iter().flat_map(|v| v.to_le_bytes()));
+    distributed::agree("data", &distributed::checksum(all))
+}
+
 fn warn_of_interrupt(learnt: &Learnt, context: &Context) {
     if let Some(found) = learnt.search.as_ref().filter(|found| found.cut_short) {
         let tried = text::count(found.tried.len(), "kernel");
@@ -131,7 +143,19 @@ impl Regress {
         let report = self.report.as_ref().map(|_| "--report".to_owned());
         let refused = report.or_else(|| self.learning.refused_in_blocks());
         let learning = Some(&self.learning).filter(|_| refused.is_none());
-        if !matrix && let Some(large) = self.examples.large(&candidates, learning, context)? {
+        let on_all_points = !context.group.is_single() && self.learning.solves_on_ranks(&candidates);
+        if !context.group.is_single() {
+            fail_if!(
+                matrix || refused.is_some() && !on_all_points,
+                "on several ranks, {} not run; the methods nystrom, random-features and linear do, and --method ridge --solver cg with a \
+                 kernel whose parameters are given or lengthscale=median",
+                refused.as_ref().map_or("--kernel precomputed does".into(), |option| format!("{option} does"))
+            );
+        }
+        if !matrix
+            && !on_all_points
+            && let Some(large) = self.examples.large(&candidates, learning, context)?
+        {
             return match refused {
                 None => self.run_blocks(large, &candidates, outputs, context),
                 Some(refused) => Err(self.examples.needs_all_rows(&large, &refused, context)),
@@ -139,6 +163,7 @@ impl Regress {
         }
         let scale = if matrix { Some(Scaling::None) } else { self.examples.scale };
         let Parts { schema, train, held_out, new } = self.examples.read(scale, context)?;
+        check_same_data(&train)?;
         // Rows that are scored anyway are watched along the iterations.
         let watched = held_out.as_ref().or(new.as_ref()).filter(|rows| rows.y.is_some());
         let learnt = context.fitting(|fit| {

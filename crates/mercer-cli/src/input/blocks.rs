@@ -2,10 +2,11 @@
 
 use super::{Reader, SHOWN, Source};
 use crate::context::{Context, resident_memory};
+use crate::distributed;
 use crate::text::{count, grouped};
-use mercer::data::{BlockDataset, BlockOptions, ReadOptions, Scaling, Schema, TableBlocks, Task};
+use mercer::data::{BlockDataset, BlockOptions, Matrix, ReadOptions, Scaling, Schema, TableBlocks, Task};
 use mercer::error::human_bytes;
-use mercer::{Error, Result};
+use mercer::{Error, Result, fail_if};
 use std::fs;
 use std::path::Path;
 
@@ -39,14 +40,22 @@ impl Source {
 }
 
 impl Reader {
-    /// A file, where it is too large for memory together with what the work on it takes `beside` it.
+    /// A file, where it is too large for memory together with what the work on it takes `beside` it, or where several ranks read it.
     pub fn large(
         &self,
         source: &str,
         beside: impl FnOnce(&TableBlocks) -> u64,
         context: &Context,
     ) -> Result<Option<TableBlocks>> {
-        large(source, context, || TableBlocks::open(source, &self.table_options(context)), beside)
+        let open = || TableBlocks::open(source, &self.table_options(context));
+        if context.group.is_single() {
+            return large(source, context, open, beside);
+        }
+        fail_if!(
+            !TableBlocks::can_open(source),
+            "each of several ranks reads a part of the rows, of an .npy or a .parquet file, and `{source}` is none of these"
+        );
+        open().map(Some)
     }
 
     /// All rows of a second file with the columns of a schema, where it is too large for memory.
@@ -67,6 +76,7 @@ impl Reader {
         let bar = context.bar();
         let data = BlockDataset::fit(blocks, &options, keep, &bar)?;
         drop(bar);
+        check_same_data(&data)?;
         if data.unlabelled() > 0 {
             context.warn(format_args!("{} without a target left out", count(data.unlabelled(), "row")));
         }
@@ -93,6 +103,16 @@ pub fn announce(
     /// What the program reads of itself on the way.
     const CODE: u64 = 5 << 19;
     let expected = needed.saturating_add(resident_memory() + CODE);
+    if !context.group.is_single() {
+        let each = grouped(blocks.n().div_ceil(context.group.size()));
+        context.note(format_args!(
+            "{source}: {} rows on {} ranks, {each} on each, with an estimated peak memory of {} a rank",
+            grouped(blocks.n()),
+            context.group.size(),
+            human_bytes(expected)
+        ));
+        return expected;
+    }
     let (rows, budget) = (blocks.memory(), context.budget.bytes());
     let (what, whole) =
         if rows > budget { ("rows take", rows) } else { ("rows and the fit take", rows.saturating_add(needed)) };
@@ -117,6 +137,15 @@ pub fn announce_fit(
     let expected = announce(source, blocks, passes, needed, context);
     context.budget.require("the fit in blocks of rows".to_string(), expected, "use fewer features")?;
     Ok(expected)
+}
+
+/// Refuses ranks whose files differ: in the mean of a column, in the schema, or in a row that is in memory.
+fn check_same_data(data: &BlockDataset) -> Result<()> {
+    let numbers = |x: &Matrix| x.to_f64().iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<_>>();
+    let means = data.mean().iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<_>>();
+    let known = format!("{} {:?} {:?}", data.n(), data.schema(), data.sample().1.y);
+    let all = known.bytes().chain(means).chain(numbers(&data.sample().1.x));
+    distributed::agree("data", &distributed::checksum(all))
 }
 
 /// Bytes that a model takes at a block of rows, as far as its file tells: no more features than a row of it has numbers, and no more than

@@ -1,0 +1,106 @@
+//! Runs of several ranks: how they begin, what they must agree on, and how they end.
+
+use crate::args::Command;
+use crate::{context, exit_code, sentence};
+use mercer::data::write_nothing;
+use mercer::group::{Launcher, Mpi};
+use mercer::{Error, Group, Result, fail_if};
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::sync::OnceLock;
+
+/// The ranks of this run, where there are several.
+static RANKS: OnceLock<&'static Mpi> = OnceLock::new();
+
+/// Begins a run of several ranks, where a launcher started this process as one of them or `--distributed` is given.
+pub fn begin(arguments: &[OsString]) -> Result<()> {
+    let (launcher, asked) = (Launcher::detect(), arguments.iter().any(|word| word == "--distributed"));
+    if launcher.is_none() && !asked {
+        return Ok(());
+    }
+    let ranks = Mpi::start(launcher).inspect_err(|_| {
+        // One message for all.
+        if launcher.and_then(|launcher| launcher.rank).is_some_and(|rank| rank > 0) {
+            std::process::exit(crate::BAD_INPUT.into());
+        }
+    })?;
+    if RANKS.get_or_init(|| ranks).is_first() {
+        return Ok(());
+    }
+    write_nothing();
+    Ok(())
+}
+
+/// The ranks that compute together.
+pub fn group() -> Group<'static> {
+    RANKS.get().map_or(Group::SINGLE, |ranks| Group::new(*ranks))
+}
+
+/// Refuses the commands that do not run on several ranks.
+pub fn check(command: &Command) -> Result<()> {
+    let runs = group().is_single() || matches!(command, Command::Fit(_) | Command::Regress(_));
+    fail_if!(
+        !runs,
+        "only `mercer fit` and `mercer regress` run on several ranks; start this command without a launcher"
+    );
+    Ok(())
+}
+
+/// Refuses `value` where a rank has another one: all must have the same `what`.
+pub fn agree(what: &str, value: &[u8]) -> Result<()> {
+    let other = group().first_other(value)?;
+    other.map_or(Ok(()), |rank| {
+        Err(Error::input(format!("rank {rank} has another {what} than rank 0; start all ranks with the same {what}")))
+    })
+}
+
+/// Refuses ranks of another program or with other arguments.
+pub fn check_same_program(command: &str) -> Result<()> {
+    if group().is_single() {
+        return Ok(());
+    }
+    // The code itself: builds of one version may differ.
+    let code = std::env::current_exe().and_then(std::fs::read).unwrap_or_default();
+    agree("version of the program", &checksum(env!("CARGO_PKG_VERSION").bytes().chain(code)))?;
+    agree("command line", command.as_bytes())
+}
+
+/// A checksum of bytes.
+pub fn checksum(bytes: impl Iterator<Item = u8>) -> [u8; 8] {
+    let mix = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3).rotate_left(29);
+    bytes.fold(0xcbf2_9ce4_8422_2325, mix).to_le_bytes()
+}
+
+/// Ends the run with its result: one message where all ranks have failed, and else that of the rank that has, which ends all others.
+pub fn end(result: Result<()>) -> ExitCode {
+    match (result, RANKS.get()) {
+        (Ok(()), ranks) => {
+            ranks.iter().for_each(|ranks| ranks.finish());
+            ExitCode::SUCCESS
+        }
+        (Err(error), None) => failed("", &error),
+        (Err(error), Some(ranks)) => match ranks.all_failed() {
+            true if ranks.is_first() => failed("", &error),
+            true => ExitCode::from(exit_code(&error)),
+            false => {
+                failed(&format!("rank {} of {}: ", group().rank(), group().size()), &error);
+                ranks.abort(exit_code(&error))
+            }
+        },
+    }
+}
+
+/// Ends the run where the arguments ask for nothing but text, such as `--help`.
+pub fn end_with_text(text: &clap::Error) -> ! {
+    if RANKS.get().is_none_or(|ranks| ranks.is_first()) {
+        // A closed pipe is no error.
+        let _ = text.print();
+    }
+    RANKS.get().iter().for_each(|ranks| ranks.finish());
+    std::process::exit(text.exit_code())
+}
+
+fn failed(who: &str, error: &Error) -> ExitCode {
+    context::say(format_args!("error: {who}{}", sentence(error)));
+    ExitCode::from(exit_code(error))
+}
