@@ -76,7 +76,6 @@ impl Context {
         let command = command_line(arguments.iter().skip(1).map(|word| word.to_string_lossy().into_owned()));
         let Globals { seed, json, quiet, verbose, .. } = *globals;
         let group = distributed::group();
-        fail_if!(!group.is_single() && device != Device::Cpu, "several ranks compute on the CPU; leave out --device");
         let quiet = quiet || group.rank() > 0;
         Ok(Context { seed, device, budget, json, command, group, quiet, verbose, started: Instant::now() })
     }

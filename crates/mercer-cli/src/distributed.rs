@@ -1,7 +1,8 @@
 //! Runs of several ranks: how they begin, what they must agree on, and how they end.
 
 use crate::args::Command;
-use crate::{context, exit_code, sentence};
+use crate::context::{self, Context};
+use crate::{exit_code, sentence};
 use mercer::data::write_nothing;
 use mercer::group::{Launcher, Mpi};
 use mercer::{Error, Group, Result, fail_if};
@@ -54,15 +55,29 @@ pub fn agree(what: &str, value: &[u8]) -> Result<()> {
     })
 }
 
-/// Refuses ranks of another program or with other arguments.
-pub fn check_same_program(command: &str) -> Result<()> {
+/// Refuses ranks of another program or with other arguments, and says which process each rank is: a launcher may name one that dies by its
+/// process.
+pub fn check_same_program(context: &Context) -> Result<()> {
     if group().is_single() {
         return Ok(());
     }
     // The code itself: builds of one version may differ.
     let code = std::env::current_exe().and_then(std::fs::read).unwrap_or_default();
     agree("version of the program", &checksum(env!("CARGO_PKG_VERSION").bytes().chain(code)))?;
-    agree("command line", command.as_bytes())
+    agree("command line", context.command.as_bytes())?;
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let own = format!("{} {}", std::process::id(), host.trim());
+    let all: Vec<String> =
+        group().all_gather(own.as_bytes())?.iter().map(|own| String::from_utf8_lossy(own).into_owned()).collect();
+    let ranks: Vec<(&str, &str)> = all.iter().filter_map(|own| own.split_once(' ')).collect();
+    let mut first = 0;
+    for of_host in ranks.chunk_by(|a, b| a.1 == b.1) {
+        let processes: Vec<&str> = of_host.iter().map(|(process, _)| *process).collect();
+        let last = first + of_host.len() - 1;
+        context.note(format_args!("ranks {first} to {last} on {}: processes {}", of_host[0].1, processes.join(" ")));
+        first = last + 1;
+    }
+    Ok(())
 }
 
 /// A checksum of bytes.
@@ -79,14 +94,18 @@ pub fn end(result: Result<()>) -> ExitCode {
             ExitCode::SUCCESS
         }
         (Err(error), None) => failed("", &error),
-        (Err(error), Some(ranks)) => match ranks.all_failed() {
-            true if ranks.is_first() => failed("", &error),
-            true => ExitCode::from(exit_code(&error)),
-            false => {
-                failed(&format!("rank {} of {}: ", group().rank(), group().size()), &error);
-                ranks.abort(exit_code(&error))
+        (Err(error), Some(ranks)) if ranks.all_failed() => {
+            if ranks.is_first() {
+                failed("", &error);
             }
-        },
+            // A launcher ends all ranks when one has ended with an error: it is to be told before.
+            ranks.finish();
+            ExitCode::from(exit_code(&error))
+        }
+        (Err(error), Some(ranks)) => {
+            failed(&format!("rank {} of {}: ", group().rank(), group().size()), &error);
+            ranks.abort(exit_code(&error))
+        }
     }
 }
 

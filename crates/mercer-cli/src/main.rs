@@ -67,7 +67,7 @@ fn run(arguments: Vec<OsString>) -> Result<()> {
         commands::run::save(path, &matches)?;
     }
     let context = Context::new(&cli.globals, &arguments)?;
-    distributed::check_same_program(&context.command)?;
+    distributed::check_same_program(&context)?;
     context.device.checked(cli.command.run(&context))
 }
 

@@ -175,7 +175,9 @@ fn a_spectrum_and_its_certificate_are_those_of_one_process() {
 fn solvers_by_epochs_are_those_of_one_process() {
     let x = points(300, 2);
     let y = Target::Values(x.axis_iter(Axis(0)).map(|x| (x[0] + 0.5 * x[1]).sin()).collect());
-    for solver in [EpochSolver::Askotch, EpochSolver::EigenPro, EpochSolver::Richardson] {
+    // Those two divide by eigenvalues of a sample.
+    let tolerances = [(EpochSolver::Askotch, 1e-12), (EpochSolver::EigenPro, 1e-8), (EpochSolver::Richardson, 1e-8)];
+    for (solver, tolerance) in tolerances {
         let by_epochs = RidgeSolver::Epochs { solver, tolerance: 1e-15, epochs: 4 };
         let (alpha, kernel) = (Alpha::Fixed(1e-2), Kernel::parse("rbf(1)").unwrap());
         let ridge = Ridge { alpha, solver: by_epochs, ..Ridge::new(kernel) };
@@ -184,7 +186,7 @@ fn solvers_by_epochs_are_those_of_one_process() {
             ridge.fit(x.view(), &y, &context).unwrap().coefficients
         };
         let one = fit(Group::SINGLE);
-        on_threads(3, fit).iter().for_each(|other| close(other, &one, 1e-12, &format!("{solver:?}")));
+        on_threads(3, fit).iter().for_each(|other| close(other, &one, tolerance, &format!("{solver:?}")));
     }
 }
 
@@ -224,7 +226,7 @@ fn passes_over_features_are_those_of_one_process() {
         let shares: Vec<_> = all.iter().map(|rank| rank.4.view()).collect();
         assert_eq!(concatenate(Axis(0), &shares).unwrap(), one.4, "the rows of the ranks are all rows, in their order");
         for other in &all {
-            assert_eq!(other.2, one.2);
+            assert!((other.2 - one.2).abs() < 1e-12 * one.2);
             close(&other.0, &one.0, 1e-12, "eigenvalues");
             close(&other.1, &one.1, 1e-10, "trace and residuals");
             close(&other.3, &one.3, 1e-10, "predictions");

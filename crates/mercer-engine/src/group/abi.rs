@@ -67,7 +67,6 @@ functions! {
     receive = b"MPI_Irecv\0"(*mut c_void, c_int, Handle, c_int, c_int, Handle, *mut Handle);
     all_gather = b"MPI_Iallgather\0"(*const c_void, c_int, Handle, *mut c_void, c_int, Handle, Handle, *mut Handle);
     all_to_all = b"MPI_Ialltoall\0"(*const c_void, c_int, Handle, *mut c_void, c_int, Handle, Handle, *mut Handle);
-    barrier = b"MPI_Ibarrier\0"(Handle, *mut Handle);
     test = b"MPI_Test\0"(*mut Handle, *mut c_int, *mut c_void);
     abort = b"MPI_Abort\0"(Handle, c_int);
     finalize = b"MPI_Finalize\0"();

@@ -37,7 +37,8 @@ impl Heartbeat {
             let signs = mpi.signs();
             let before = (signs.rank() + signs.size() - 1) % signs.size();
             if let Err(error) = watch(signs, before, &seen) {
-                let _ = writeln!(std::io::stderr(), "error: {error}");
+                // In one piece, for others write to the same place.
+                let _ = std::io::stderr().write_all(format!("error: {error}\n").as_bytes());
                 mpi.abort(1);
             }
         });

@@ -144,8 +144,7 @@ impl<'a> Group<'a> {
 
     /// The numbers of all ranks, one after the other in the order of the ranks.
     pub fn concatenated(self, own: &[f64]) -> Result<Vec<f64>> {
-        let numbers = |bytes: &[u8]| f64::from_le_bytes(bytes.try_into().expect("eight bytes"));
-        Ok(self.all_gather(bytes(own))?.iter().flat_map(|rank| rank.chunks(8)).map(numbers).collect())
+        Ok(numbers(&self.all_gather(bytes(own))?.concat()))
     }
 
     /// Sends bytes to the rank `to`, and returns those that the rank `from` sends here.
@@ -168,15 +167,29 @@ fn length(bytes: &[u8]) -> usize {
     u64::from_le_bytes(bytes.try_into().expect("eight bytes")) as usize
 }
 
+/// Numbers that any bits are one of, without padding: f64, f32 and bytes.
+pub trait Number: Copy + Default {}
+
+impl Number for f64 {}
+impl Number for f32 {}
+impl Number for u8 {}
+
 /// Numbers as the bytes that they are.
-pub fn bytes(numbers: &[f64]) -> &[u8] {
-    // SAFETY: every f64 is eight bytes, and bytes need no alignment.
+pub fn bytes<T: Number>(numbers: &[T]) -> &[u8] {
+    // SAFETY: a number has no padding, and bytes need no alignment.
     unsafe { std::slice::from_raw_parts(numbers.as_ptr().cast(), std::mem::size_of_val(numbers)) }
 }
 
-fn bytes_mut(numbers: &mut [f64]) -> &mut [u8] {
-    // SAFETY: as above; any eight bytes are an f64.
+fn bytes_mut<T: Number>(numbers: &mut [T]) -> &mut [u8] {
+    // SAFETY: as above; any bits are a number.
     unsafe { std::slice::from_raw_parts_mut(numbers.as_mut_ptr().cast(), std::mem::size_of_val(numbers)) }
+}
+
+/// The numbers that were [`bytes`].
+pub fn numbers<T: Number>(of: &[u8]) -> Vec<T> {
+    let mut numbers = vec![T::default(); of.len() / size_of::<T>()];
+    bytes_mut(&mut numbers).copy_from_slice(of);
+    numbers
 }
 
 #[cfg(test)]

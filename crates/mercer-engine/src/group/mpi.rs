@@ -41,6 +41,15 @@ const PAUSE: Duration = Duration::from_micros(50);
 /// How long a rank that failed waits for all others to fail as well.
 const SAME_ERROR: Duration = Duration::from_secs(2);
 
+/// How long a rank that is done waits to be ended by one that has failed.
+const OTHERS: Duration = Duration::from_secs(5);
+
+/// What a rank that has failed says of its end.
+const FAILED: u8 = 1;
+
+/// How long what was written takes to its reader.
+const LAST_WORDS: Duration = Duration::from_millis(200);
+
 impl Mpi {
     /// Loads and initialises the MPI library; an error where none is installed, or where it does not know the launcher.
     pub fn start(launcher: Option<Launcher>) -> Result<&'static Mpi> {
@@ -146,51 +155,54 @@ impl Mpi {
         self.rank == 0
     }
 
-    /// Ends the run where every rank has done its work: waits for all of them.
+    /// Ends the run on every rank: waits for all of them. One that has failed instead ends all.
     pub fn finish(&self) {
-        self.barrier(None);
-        self.finalize();
-    }
-
-    /// Ends the run where this rank has failed. True where all ranks have: each may then tell its error by itself, and rank 0 tells it for all.
-    pub fn all_failed(&self) -> bool {
-        let all = self.size == 1 || self.barrier(Some(SAME_ERROR));
-        if all {
-            self.finalize();
+        if self.ends(false, None).is_none_or(|all| all.contains(&FAILED)) {
+            sleep(OTHERS);
+            self.abort(1);
         }
-        all
-    }
-
-    /// Ends all ranks at once, with this exit code.
-    pub fn abort(&self, code: u8) -> ! {
-        // Another thread may hold the lock for good.
-        // SAFETY: the call ends the process.
-        unsafe { (self.api.functions.abort)(self.api.world, code.into()) };
-        std::process::exit(code.into())
-    }
-
-    /// Waits until all ranks are here, for some time at most; returns whether they are.
-    fn barrier(&self, most: Option<Duration>) -> bool {
-        let start = Instant::now();
-        // SAFETY: the communicator is that of the start.
-        let begun =
-            self.begin("MPI_Ibarrier", |api, request| unsafe { (api.functions.barrier)(self.control, request) });
-        let Ok(mut request) = begun else { return false };
-        loop {
-            match self.ended(&mut request) {
-                Ok(false) if most.is_none_or(|most| start.elapsed() < most) => sleep(PAUSE),
-                ended => return ended.unwrap_or(false),
-            }
-        }
-    }
-
-    fn finalize(&self) {
         if let Some(heartbeat) = self.heartbeat.lock().expect("no panic").take() {
             heartbeat.stop();
         }
         let _turn = self.turn();
         // SAFETY: nothing is under way any more, and no call follows.
         unsafe { (self.api.functions.finalize)() };
+    }
+
+    /// Whether all ranks have failed, as this one has: rank 0 may then tell the error for all, before [`Self::finish`].
+    pub fn all_failed(&self) -> bool {
+        self.ends(true, Some(SAME_ERROR)).is_some_and(|all| all.iter().all(|end| *end == FAILED))
+    }
+
+    /// Ends all ranks at once, with this exit code.
+    pub fn abort(&self, code: u8) -> ! {
+        // The launcher passes on what this rank has said, and then ends it.
+        sleep(LAST_WORDS);
+        // Another thread may hold the lock for good.
+        // SAFETY: the call ends the process.
+        unsafe { (self.api.functions.abort)(self.api.world, code.into()) };
+        std::process::exit(code.into())
+    }
+
+    /// How each rank has ended, [`FAILED`] or not; none where some have not after `most`.
+    fn ends(&self, failed: bool, most: Option<Duration>) -> Option<&'static [u8]> {
+        let start = Instant::now();
+        // Where some ranks do not answer, these are in use until the process ends.
+        let own: &'static [u8] = Box::leak(Box::new([if failed { FAILED } else { 0 }]));
+        let all: &'static mut [u8] = Box::leak(vec![0; self.size].into_boxed_slice());
+        let begun = self.begin("MPI_Iallgather", |api, request| {
+            let (own, all, byte) = (own.as_ptr().cast(), all.as_mut_ptr().cast(), api.byte);
+            // SAFETY: the buffers have a byte, and a byte for each rank, and live for ever.
+            unsafe { (api.functions.all_gather)(own, 1, byte, all, 1, byte, self.control, request) }
+        });
+        let mut request = begun.ok()?;
+        loop {
+            match self.ended(&mut request) {
+                Ok(true) => return Some(all),
+                Ok(false) if most.is_none_or(|most| start.elapsed() < most) => sleep(PAUSE),
+                _ => return None,
+            }
+        }
     }
 }
 

@@ -5,6 +5,7 @@ use super::tile::{Workspace, ranges};
 use super::{Extension, KernelFeatures, KernelOperator, Operator, Points, Real, cross_apply};
 use crate::compute::Device;
 use crate::data::{CowRows, Matrix, Rows};
+use crate::group::{self, Number};
 use crate::kernel::Kernel;
 use crate::linalg::{Panel, Part};
 use crate::{Error, FitContext, Group, Result, fail_if};
@@ -132,7 +133,7 @@ impl<'a> ShardedOperator<'a> {
         }
         let returned = self.group.exchange(*from, bytes(&theirs), *to)?;
         let mut target = y.slice_mut(s![sent.clone(), ..]);
-        target += &numbers(&returned, sent.len(), b);
+        target += &numbers::<f64>(&returned, (sent.len(), b));
         Ok(())
     }
 
@@ -182,7 +183,7 @@ impl<'a> ShardedOperator<'a> {
     /// What each rank has computed of its rows among `rows`, `[own rows, b]`, as one matrix in the order of `rows`.
     fn assembled(&self, rows: &[usize], own: &Array2<f64>) -> Result<Array2<f64>> {
         let gathered = self.group.all_gather(bytes(&own.as_standard_layout().into_owned()))?;
-        Ok(numbers(&self.in_order(rows, &gathered, 8 * own.ncols()), rows.len(), own.ncols()))
+        Ok(numbers(&self.in_order(rows, &gathered, 8 * own.ncols()), (rows.len(), own.ncols())))
     }
 
     /// `K[rows, columns] V` `[rows, b]` for `V` `[columns, b]`: the points of the shorter list are sent to all ranks.
@@ -334,10 +335,13 @@ fn both_products<T: Real>(
 
 /// Points as bytes, in the type in which they are stored.
 fn packed(x: Rows<'_>) -> Vec<u8> {
+    fn of<T: Number>(x: ArrayView2<T>) -> Vec<u8> {
+        group::bytes(x.as_standard_layout().as_slice().expect("row by row")).to_vec()
+    }
     match x {
-        Rows::F64(x) => x.iter().flat_map(|v| v.to_le_bytes()).collect(),
-        Rows::F32(x) => x.iter().flat_map(|v| v.to_le_bytes()).collect(),
-        Rows::U8 { values, .. } => values.iter().copied().collect(),
+        Rows::F64(x) => of(x),
+        Rows::F32(x) => of(x),
+        Rows::U8 { values, .. } => of(values),
     }
 }
 
@@ -345,24 +349,18 @@ fn packed(x: Rows<'_>) -> Vec<u8> {
 fn unpacked(like: Rows<'_>, bytes: &[u8], n: usize) -> Matrix {
     let dim = (n, like.d());
     match like {
-        Rows::F64(_) => Matrix::F64(numbers(bytes, n, like.d())),
-        Rows::F32(_) => {
-            let number = |bytes: &[u8]| f32::from_le_bytes(bytes.try_into().expect("four bytes"));
-            Matrix::F32(Array2::from_shape_vec(dim, bytes.chunks(4).map(number).collect()).expect("n·d numbers"))
-        }
-        Rows::U8 { divisor, .. } => {
-            Matrix::U8 { values: Array2::from_shape_vec(dim, bytes.to_vec()).expect("n·d bytes"), divisor }
-        }
+        Rows::F64(_) => Matrix::F64(numbers(bytes, dim)),
+        Rows::F32(_) => Matrix::F32(numbers(bytes, dim)),
+        Rows::U8 { divisor, .. } => Matrix::U8 { values: numbers(bytes, dim), divisor },
     }
 }
 
 /// A matrix in row-major order as bytes.
 fn bytes(a: &Array2<f64>) -> &[u8] {
-    crate::group::bytes(a.as_slice().expect("row by row"))
+    group::bytes(a.as_slice().expect("row by row"))
 }
 
 /// A matrix `[n, m]` from bytes.
-fn numbers(bytes: &[u8], n: usize, m: usize) -> Array2<f64> {
-    let number = |bytes: &[u8]| f64::from_le_bytes(bytes.try_into().expect("eight bytes"));
-    Array2::from_shape_vec((n, m), bytes.chunks(8).map(number).collect()).expect("n·m numbers")
+fn numbers<T: Number>(bytes: &[u8], dim: (usize, usize)) -> Array2<T> {
+    Array2::from_shape_vec(dim, group::numbers(bytes)).expect("n·m numbers")
 }
