@@ -55,7 +55,7 @@ pub trait Ranks: Sync {
 pub struct Group<'a>(Option<&'a dyn Ranks>);
 
 /// Bytes of one message, at most.
-const MESSAGE: usize = 1 << 26;
+const MESSAGE: usize = 1 << 24;
 
 impl<'a> Group<'a> {
     /// One process.
@@ -116,24 +116,34 @@ impl<'a> Group<'a> {
 
     /// The bytes of every rank, in the order of the ranks; each may have another number of them.
     pub fn all_gather(self, own: &[u8]) -> Result<Vec<Vec<u8>>> {
-        let Some(ranks) = self.0 else { return Ok(vec![own.to_vec()]) };
+        let mut gathered = vec![vec![]; self.size()];
+        self.gather_pieces(own, &mut |rank, _, piece| gathered[rank].extend(piece))?;
+        Ok(gathered)
+    }
+
+    /// As [`Self::all_gather`], but a piece at a time: `take` is given the rank, the place among its bytes, a multiple of eight, and the
+    /// bytes.
+    pub fn gather_pieces(self, own: &[u8], take: &mut dyn FnMut(usize, usize, &[u8])) -> Result<()> {
+        let Some(ranks) = self.0 else {
+            take(0, 0, own);
+            return Ok(());
+        };
         let size = ranks.size();
         let mut lengths = vec![0; 8 * size];
         ranks.all_gather(&(own.len() as u64).to_le_bytes(), &mut lengths)?;
         let lengths: Vec<usize> = lengths.chunks(8).map(length).collect();
         let most = lengths.iter().copied().max().unwrap_or(0);
-        let piece = (MESSAGE / size).max(1).min(most);
-        let mut gathered: Vec<Vec<u8>> = lengths.iter().map(|&length| Vec::with_capacity(length)).collect();
+        let piece = (MESSAGE / size).min(most).next_multiple_of(8).max(8);
         let mut all = vec![0; size * piece];
-        for start in (0..most).step_by(piece.max(1)) {
+        for start in (0..most).step_by(piece) {
             let mut padded = own[start.min(own.len())..own.len().min(start + piece)].to_vec();
             padded.resize(piece, 0);
             ranks.all_gather(&padded, &mut all)?;
-            for ((gathered, received), &length) in gathered.iter_mut().zip(all.chunks(piece)).zip(&lengths) {
-                gathered.extend(&received[..length.saturating_sub(start).min(piece)]);
+            for (rank, (received, &length)) in all.chunks(piece).zip(&lengths).enumerate() {
+                take(rank, start, &received[..length.saturating_sub(start).min(piece)]);
             }
         }
-        Ok(gathered)
+        Ok(())
     }
 
     /// The first rank whose bytes are not those of rank 0, where there is one.

@@ -11,6 +11,7 @@ use crate::linalg::{Panel, Part};
 use crate::{Error, FitContext, Group, Result, fail_if};
 use ndarray::{Array1, Array2, ArrayView2, Axis, s};
 use rayon::prelude::*;
+use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::OnceLock;
 
@@ -162,6 +163,28 @@ impl<'a> ShardedOperator<'a> {
         Ok(unpacked(self.own.x(), &self.in_order(rows, &gathered, width), rows.len()))
     }
 
+    /// All points `[n, d]` in f64.
+    fn all_points(&self) -> Result<Array2<f64>> {
+        let (x, d) = (self.own.x(), self.own.x().d());
+        let mut all = Array2::zeros((self.n(), d));
+        let target = all.as_slice_mut().expect("own array");
+        self.group.gather_pieces(&packed(x), &mut |rank, place, piece| {
+            let size = match x {
+                Rows::F64(_) => 8,
+                Rows::F32(_) => 4,
+                Rows::U8 { .. } => 1,
+            };
+            let (first, count) = (self.starts[rank] * d + place / size, piece.len() / size);
+            let target = &mut target[first..first + count];
+            match x {
+                Rows::F64(_) => target.copy_from_slice(&group::numbers::<f64>(piece)),
+                Rows::F32(_) => widen(target, group::numbers::<f32>(piece).into_iter().map(f64::from)),
+                Rows::U8 { divisor, .. } => widen(target, piece.iter().map(|v| f64::from(*v) / divisor)),
+            }
+        })?;
+        Ok(all)
+    }
+
     /// Those of some rows that this rank has, counted from its first.
     fn own_of(&self, rows: &[usize]) -> Vec<usize> {
         let own = self.rows_of(self.group.rank());
@@ -276,15 +299,10 @@ impl Operator for ShardedOperator<'_> {
 
     /// The functions have all points as centres, on every rank.
     fn extend(&self, rows: Option<&[usize]>, a: Array2<f64>) -> Result<Extension> {
-        let all: Vec<usize>;
-        let rows = match rows {
-            Some(rows) => rows,
-            None => {
-                all = (0..self.n()).collect();
-                &all
-            }
+        let centres = match rows {
+            Some(rows) => self.points_at(rows)?.into_f64(),
+            None => self.all_points()?,
         };
-        let centres = self.points_at(rows)?.into_f64();
         let features = KernelFeatures::new(self.own.formula(), centres, self.own.precision(), self.own.runs_on());
         Ok(Extension { features: Box::new(features), coefficients: a })
     }
@@ -334,15 +352,22 @@ fn both_products<T: Real>(
 }
 
 /// Points as bytes, in the type in which they are stored.
-fn packed(x: Rows<'_>) -> Vec<u8> {
-    fn of<T: Number>(x: ArrayView2<T>) -> Vec<u8> {
-        group::bytes(x.as_standard_layout().as_slice().expect("row by row")).to_vec()
+fn packed(x: Rows<'_>) -> Cow<'_, [u8]> {
+    fn of<T: Number>(x: ArrayView2<'_, T>) -> Cow<'_, [u8]> {
+        match x.to_slice() {
+            Some(rows) => group::bytes(rows).into(),
+            None => group::bytes(x.as_standard_layout().as_slice().expect("row by row")).to_vec().into(),
+        }
     }
     match x {
         Rows::F64(x) => of(x),
         Rows::F32(x) => of(x),
         Rows::U8 { values, .. } => of(values),
     }
+}
+
+fn widen(target: &mut [f64], numbers: impl Iterator<Item = f64>) {
+    target.iter_mut().zip(numbers).for_each(|(target, number)| *target = number);
 }
 
 /// `n` points from bytes, stored as `like` is.
