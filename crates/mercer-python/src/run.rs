@@ -101,7 +101,8 @@ pub fn run<T: Send + 'static>(
     let own = shared.clone();
     std::thread::spawn(move || {
         let (progress, interrupt) = (&*own, Some(&own.interrupt));
-        let context = FitContext { device, precision, budget, seed, data: "", progress, interrupt, group: mercer::Group::SINGLE };
+        let context =
+            FitContext { device, precision, budget, seed, data: "", progress, interrupt, group: mercer::Group::SINGLE };
         // Where nobody waits any more, the result is dropped.
         let _ = send.send(catch_unwind(AssertUnwindSafe(|| work(&context))));
     });
