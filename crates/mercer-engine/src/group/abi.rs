@@ -73,13 +73,9 @@ functions! {
 }
 
 impl Api {
-    /// The first library that is installed; that of the launcher first, where it only works with its own.
+    /// The first library that is installed: of two, the one of the launcher.
     pub fn load(launcher: Option<Launcher>) -> Option<Api> {
-        let mut order: Vec<usize> = (0..INTERFACES.len()).collect();
-        if launcher.is_some_and(|launcher| launcher.is_open_mpi) {
-            order.sort_by_key(|&i| !matches!(INTERFACES[i].1, Constants::Objects(..)));
-        }
-        order.into_iter().find_map(|i| Api::open(INTERFACES[i].0, &INTERFACES[i].1))
+        order(launcher).into_iter().find_map(|i| Api::open(INTERFACES[i].0, &INTERFACES[i].1))
     }
 
     fn open(name: &'static str, constants: &Constants) -> Option<Api> {
@@ -97,6 +93,26 @@ impl Api {
         };
         Some(Api { name, world, byte, ignore: ignore as *mut c_void, serialized, functions, _library: library })
     }
+}
+
+/// The order in which libraries are looked for: that of Open MPI first where its launcher was used, and last where another was.
+fn order(launcher: Option<Launcher>) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..INTERFACES.len()).collect();
+    if let Some(is_open_mpi) = launcher.and_then(|launcher| launcher.is_open_mpi) {
+        order.sort_by_key(|&i| matches!(INTERFACES[i].1, Constants::Objects(..)) != is_open_mpi);
+    }
+    order
+}
+
+#[test]
+fn the_library_of_the_launcher_is_looked_for_first() {
+    let names = |is_open_mpi| {
+        let launcher = Launcher { size: Some(2), rank: None, is_open_mpi };
+        order(Some(launcher)).into_iter().map(|i| INTERFACES[i].0).collect::<Vec<_>>()
+    };
+    assert_eq!(names(Some(true)), ["libmpi.so.40", "libmpi_abi.so.1", "libmpi.so.12"]);
+    assert_eq!(names(Some(false)), ["libmpi_abi.so.1", "libmpi.so.12", "libmpi.so.40"]);
+    assert_eq!(names(None), ["libmpi_abi.so.1", "libmpi.so.40", "libmpi.so.12"]);
 }
 
 /// Loads a library. Its plugins look for its symbols among the global ones.

@@ -9,8 +9,8 @@ pub struct Launcher {
     pub size: Option<usize>,
     /// The number of this process, from 0; none where it does not say.
     pub rank: Option<usize>,
-    /// Whether it is that of Open MPI, whose library only works with it.
-    pub(super) is_open_mpi: bool,
+    /// Whether it is that of Open MPI, whose library only works with it, or another one; none where it does not say.
+    pub(super) is_open_mpi: Option<bool>,
 }
 
 /// Variables with the number of processes: of Open MPI, of MPICH and its relatives, of Slurm's `srun`.
@@ -30,7 +30,8 @@ impl Launcher {
         let (size, rank) = (number(&SIZES), number(&RANKS));
         // PMIx says the rank of a process, and not how many there are.
         let unknown = size.is_none() && variable("PMIX_RANK").is_some();
-        let is_open_mpi = variable(SIZES[0]).is_some();
+        // Those of MPICH and its relatives set PMI_SIZE.
+        let is_open_mpi = SIZES[..2].iter().find(|name| variable(name).is_some()).map(|name| *name == SIZES[0]);
         (unknown || size.is_some_and(|size| size > 1)).then_some(Launcher { size, rank, is_open_mpi })
     }
 }
@@ -44,8 +45,8 @@ fn a_launcher_of_several_processes_is_recognised() {
     let launcher = |size, rank, is_open_mpi| Some(Launcher { size, rank, is_open_mpi });
     assert_eq!(among(&[("PATH", "/bin")]), None);
     assert_eq!(among(&[("OMPI_COMM_WORLD_SIZE", "1"), ("PMIX_RANK", "0")]), None);
-    assert_eq!(among(&[("OMPI_COMM_WORLD_SIZE", "4"), ("PMIX_RANK", "0")]), launcher(Some(4), Some(0), true));
-    assert_eq!(among(&[("PMI_SIZE", "2"), ("PMI_RANK", "1")]), launcher(Some(2), Some(1), false));
-    assert_eq!(among(&[("SLURM_STEP_NUM_TASKS", "64")]), launcher(Some(64), None, false));
-    assert_eq!(among(&[("PMIX_RANK", "3")]), launcher(None, Some(3), false));
+    assert_eq!(among(&[("OMPI_COMM_WORLD_SIZE", "4"), ("PMIX_RANK", "0")]), launcher(Some(4), Some(0), Some(true)));
+    assert_eq!(among(&[("PMI_SIZE", "2"), ("PMI_RANK", "1")]), launcher(Some(2), Some(1), Some(false)));
+    assert_eq!(among(&[("SLURM_STEP_NUM_TASKS", "64")]), launcher(Some(64), None, None));
+    assert_eq!(among(&[("PMIX_RANK", "3")]), launcher(None, Some(3), None));
 }
