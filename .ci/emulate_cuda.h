@@ -143,6 +143,18 @@ template <class T> static T __shfl_sync(unsigned, T value, int from, int width =
     return result;
 }
 
+static unsigned __ballot_sync(unsigned, bool value) {
+    unsigned result;
+    collective(&value, 1, &result, 4, [](Warp &warp) {
+        unsigned all = 0;
+        for (int l = 0; l < 32; ++l) all |= (unsigned)(warp.in[l][0] != 0) << l;
+        for (int l = 0; l < 32; ++l) memcpy(warp.out[l], &all, 4);
+    });
+    return result;
+}
+
+static int __ffs(unsigned x) { return __builtin_ffs((int)x); }
+
 static void __syncwarp() {
     char nothing = 0;
     collective(&nothing, 1, &nothing, 1, [](Warp &) {});

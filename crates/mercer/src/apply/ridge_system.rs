@@ -140,9 +140,7 @@ impl System<'_> {
         let mut notes = vec![];
         let (alpha, tried) = match (alpha, &low_rank) {
             (Alpha::Fixed(alpha), _) => (alpha, vec![]),
-            (Alpha::LeaveOneOut, Some(low_rank)) => {
-                best(low_rank.leave_one_out(self.y, |points| points.errors(&grid(scale)))?)?
-            }
+            (Alpha::LeaveOneOut, Some(low_rank)) => best(low_rank.left_out_error(&grid(scale), self.y)?)?,
             (Alpha::LeaveOneOut, None) => return self.by_leave_one_out(k, &grid(scale)),
             (Alpha::CrossValidation { folds }, _) => {
                 let (tried, note) = self.cross_validated(k.view(), folds, &grid(scale))?;
@@ -150,7 +148,7 @@ impl System<'_> {
                 best(tried)?
             }
         };
-        let left_out = low_rank.map(|low_rank| low_rank.leave_one_out(self.y, |points| points.scores(alpha)));
+        let left_out = low_rank.map(|low_rank| low_rank.left_out_scores(alpha, self.y));
         let left_out = left_out.transpose()?;
         k.diag_mut().mapv_inplace(|d| d + alpha);
         self.context.progress.step("factorisation", 0, 1, ONE_STEP);
@@ -197,7 +195,7 @@ impl System<'_> {
         self.context.progress.step("eigendecomposition", 0, 1, ONE_STEP);
         let (λ, u) = eigh(self.context.device, k.view())?;
         drop(k);
-        let points = LeaveOneOut { u: u.view(), λ: &λ, rest: None, y: self.y };
+        let points = LeaveOneOut { u: u.view(), λ: &λ, y: self.y };
         let (alpha, tried) = best(points.errors(grid))?;
         let left_out = self.left_out.then(|| points.scores(alpha));
         let coefficients = filtered_inverse(u.view(), &λ, matmul(u.t(), self.y).view(), alpha);
@@ -294,12 +292,12 @@ impl System<'_> {
             (None, None, Alpha::Fixed(alpha)) => planned((alpha, vec![]), vec![]),
             (None, None, _) => {
                 let grid = grid(self.mean_diagonal());
-                planned(best(low_rank().leave_one_out(self.y, |points| points.errors(&grid))?)?, vec![])
+                planned(best(low_rank().left_out_error(&grid, self.y)?)?, vec![])
             }
         };
         let found = self.monitored(operator.as_ref(), preconditioner.as_ref(), &plan, iteration, identity)?;
         let Plan { alpha, tried, notes, .. } = plan;
-        let left_out = self.left_out.then(|| low_rank().leave_one_out(self.y, |points| points.scores(alpha)));
+        let left_out = self.left_out.then(|| low_rank().left_out_scores(alpha, self.y));
         let convergence = Convergence::of(&found);
         let coefficients = found.x.into_host()?;
         Ok(Solved { alpha, tried, coefficients, convergence, left_out: left_out.transpose()?, notes })
