@@ -15,7 +15,7 @@ use super::{Alpha, Convergence, EpochSolver, Tried};
 use crate::context::ONE_STEP;
 use crate::kernel::Kernel;
 use crate::linalg::{Cholesky, Panel, eigh, matmul};
-use crate::operator::{Operator, Pair, Precision, Scaled, cross_apply, gram_reported};
+use crate::operator::{DenseOperator, Operator, Pair, Precision, Scaled, cross_apply, gram_reported};
 use crate::rng::Rng;
 use crate::training::{Fingerprint, Identity, Saving};
 use crate::{FitContext, KeepsBest, Result, fail_if};
@@ -120,22 +120,23 @@ impl System<'_> {
         let decomposed = n <= DECOMPOSED && alpha == Alpha::LeaveOneOut;
         // Cholesky holds K and its factor; an eigendecomposition two more.
         let matrices = if decomposed || matches!(alpha, Alpha::CrossValidation { .. }) { 4 } else { 2 };
+        let matrices = matrices + u64::from(self.kernel.sees_images());
         self.context.budget.require(
             format!("direct ridge regression on {n} points"),
             matrices * (n as u64).pow(2) * 8,
             "solve by conjugate gradients, or fit fewer points",
         )?;
-        let low_rank = match alpha {
-            _ if n <= DECOMPOSED => None,
-            Alpha::LeaveOneOut => Some(self.low_rank(RANK)?),
-            _ if self.left_out => Some(self.low_rank(RANK / 2)?),
-            _ => None,
-        };
         let mut k = self.matrix()?;
         if let Some(roots) = self.roots {
             k *= roots;
             k *= &roots.view().insert_axis(Axis(1));
         }
+        let low_rank = match alpha {
+            _ if n <= DECOMPOSED => None,
+            Alpha::LeaveOneOut => Some(self.low_rank(RANK, &k)?),
+            _ if self.left_out => Some(self.low_rank(RANK / 2, &k)?),
+            _ => None,
+        };
         let scale = k.diag().sum() / n as f64;
         let mut notes = vec![];
         let (alpha, tried) = match (alpha, &low_rank) {
@@ -168,9 +169,14 @@ impl System<'_> {
         gram_reported(self.kernel, x, device, progress)
     }
 
-    fn low_rank(&self, rank: usize) -> Result<LowRankPreconditioner> {
+    /// Of `k`, K̃ `[n, n]`. A pair of images takes so long that the matrix is read; other values are computed anew, which takes no memory.
+    fn low_rank(&self, rank: usize, k: &Array2<f64>) -> Result<LowRankPreconditioner> {
+        let rank = rank.min(self.x.nrows() / 2);
+        if self.kernel.sees_images() {
+            return LowRankPreconditioner::new(&DenseOperator::new(k.clone()), rank, self.context);
+        }
         let operator = self.scaled(Box::new(self.context.kernel_operator(self.kernel, self.x)?));
-        LowRankPreconditioner::new(operator.as_ref(), rank.min(self.x.nrows() / 2), self.context)
+        LowRankPreconditioner::new(operator.as_ref(), rank, self.context)
     }
 
     /// The solution with `A = K + αI` and the predictions of left-out points, `y_i − c_i/(A⁻¹)_ii`: few points, for all of `A⁻¹` is
