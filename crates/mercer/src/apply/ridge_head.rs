@@ -175,7 +175,8 @@ impl Head<'_> {
             let device = phi.device();
             let column = |values: Array1<f64>| Panel::from_host(device, values.insert_axis(Axis(1)));
             let ones = column(Array1::ones(few.len()))?;
-            let mean = || Ok::<_, Error>(phi.t_matmul(&ones)? * (f64::from(u8::from(self.intercept)) / few.len() as f64));
+            let mean =
+                || Ok::<_, Error>(phi.t_matmul(&ones)? * (f64::from(u8::from(self.intercept)) / few.len() as f64));
             let shift = match &shift {
                 Some(shift) => shift,
                 None => shift.insert(mean()?),
@@ -194,7 +195,8 @@ impl Head<'_> {
         let (shift, all) = (shift.expect("there are rows"), sum.expect("there are rows").into_host()?);
         ran("passes over features", self.context.device, 1);
         let p = shift.nrows();
-        let part = |rows: std::ops::Range<usize>, columns: std::ops::Range<usize>| all.slice(s![rows, columns]).to_owned();
+        let part =
+            |rows: std::ops::Range<usize>, columns: std::ops::Range<usize>| all.slice(s![rows, columns]).to_owned();
         Ok(Sums {
             shift: shift.column(0).to_owned(),
             gram: part(0..p, 0..p),
@@ -427,10 +429,12 @@ mod tests {
         let context = FitContext::default();
         let at_rows = |rows: &[usize]| Ok(phi.select(Axis(0), rows));
         for (intercept, weights) in [(true, Some(&weights[..])), (false, None), (true, None)] {
-            let head = |on_device| Head { features: &at_rows, on_device, y: y.view(), weights, intercept, context: &context };
+            let head =
+                |on_device| Head { features: &at_rows, on_device, y: y.view(), weights, intercept, context: &context };
             let panels: DeviceFeatures = Box::new(|rows: &[usize]| Ok(at_rows(rows)?.into()));
             let [want, got] = [None, Some(&panels)].map(|on_device| head(on_device).solve(Alpha::Fixed(0.3)).unwrap());
-            let off = (&want.weights - &got.weights).mapv(f64::abs).sum() + (&want.offset - &got.offset).mapv(f64::abs).sum();
+            let off =
+                (&want.weights - &got.weights).mapv(f64::abs).sum() + (&want.offset - &got.offset).mapv(f64::abs).sum();
             assert!(off < 1e-9, "{intercept}: {off}");
         }
     }

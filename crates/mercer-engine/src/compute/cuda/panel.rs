@@ -199,7 +199,8 @@ pub fn row_products(
     [n, p, m]: [usize; 3],
     [(a, a_row), (b, b_row)]: [(&Buffer, usize); 2],
     out: &mut Buffer,
-) {
+) -> Result<()> {
+    out.gpu().blas_ready()?;
     let fits = |buffer: &Buffer, rows: usize, width: usize| buffer.bytes() >= 4 * rows * width;
     let inside = fits(a, a_row + n, p) && fits(b, b_row + m, p) && fits(out, n, m);
     assert!(inside, "row_products: the buffers are too small for [{n}, {p}] and [{m}, {p}]");
@@ -207,6 +208,7 @@ pub fn row_products(
     let before = gpu.set_math(math);
     gpu.gemm_f32([n, p, m], 1, 1.0, at(a, a_row), at(b, b_row).t(), 0.0, Matrix::new(out.pointer(), m));
     gpu.set_math(before);
+    Ok(())
 }
 
 /// The sum that is taken over each column.

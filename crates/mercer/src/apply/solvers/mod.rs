@@ -7,7 +7,7 @@
 //! | `askotch` | the exact solution on a block of rows, accelerated |
 //! | `delayed` | gradient steps on batches of rows, projected on the span of the landmarks after some of them |
 //!
-//! Each is an [`Epochs`]: an epoch takes as many kernel values as one product with K. What they share is here: the tolerance, the limit, the
+//! Each is an [`Epochs`]: an epoch takes as many kernel values as one product with K, or fewer where there are millions of rows. What they share is here: the tolerance, the limit, the
 //! best iterate, the curve of residuals. Checkpoints, interrupts and progress are those of training (`training.rs`), which
 //! conjugate gradients use too.
 

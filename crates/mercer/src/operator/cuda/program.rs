@@ -1,7 +1,8 @@
 //! Generates the CUDA source of a kernel expression, and its launches.
 
 use super::super::Real;
-use super::super::points::{Plan, View as Lifted};
+use super::super::memory::zeros;
+use super::super::points::Plan;
 use super::super::twins::{Names, keys};
 use super::launch::{Card, Shape, Tiling, padded, simt_shape, tensor_shape, tiling};
 use super::renewal::{Renewal, largest};
@@ -9,7 +10,8 @@ use super::{Arithmetic, foreign, image_source, kappa, wide};
 use crate::data::Rows;
 use crate::kernel::{Kernel, Statistic, catalogue};
 use crate::simd::source::{PRELUDE, Style};
-use ndarray::{Array2, ArrayView2, Axis, concatenate};
+use ndarray::{Array2, Axis, s};
+use rayon::prelude::*;
 use std::fmt::Write;
 
 const TENSOR: &str = include_str!("tensor.cu");
@@ -36,6 +38,9 @@ pub(super) struct Program {
     /// Names for points that have a twin.
     names: Names,
 }
+
+/// Points that a thread packs together.
+const STRIP: usize = 64;
 
 /// The most names; each must be a number of the tiles.
 const MOST_NAMES: usize = 1 << 24;
@@ -143,16 +148,26 @@ impl Program {
         if points.views.len() == 1 && self.low_first() == 0 && !self.has_twins() {
             return points.views.remove(0).x;
         }
-        let of_low =
-            |view: &Lifted<T>| if view.low.is_empty() { Array2::default(view.x.dim()) } else { view.low.clone() };
-        let lows: Vec<Array2<T>> =
-            if self.low_first() > 0 { points.views.iter().map(of_low).collect() } else { vec![] };
-        let name = |(i, _): (usize, usize)| T::of(self.name(points.keys[i]));
-        let names = Array2::from_shape_fn((points.n, usize::from(self.has_twins())), name);
-        let views = points.views.iter().map(|v| v.x.view()).chain(lows.iter().map(|low| low.view()));
-        let parts: Vec<ArrayView2<T>> = views.chain([names.view()]).collect();
-        let all = concatenate(Axis(1), &parts).expect("every part has a row for each point");
-        all.as_standard_layout().into_owned()
+        let (width, low_first) = (self.source_width(), self.low_first());
+        let mut all = Array2::from_shape_vec((points.n, width), zeros(points.n * width)).expect("n·p values");
+        // Row by row: side by side in memory, whatever the number of parts.
+        let strips: Vec<_> = all.axis_chunks_iter_mut(Axis(0), STRIP).enumerate().collect();
+        strips.into_par_iter().for_each(|(strip, mut all)| {
+            for (i, mut to) in all.rows_mut().into_iter().enumerate() {
+                let i = strip * STRIP + i;
+                for (view, place) in points.views.iter().zip(&self.views) {
+                    let (at, p) = (place.source_first, view.x.ncols());
+                    to.slice_mut(s![at..at + p]).assign(&view.x.row(i));
+                    if low_first > 0 && !view.low.is_empty() {
+                        to.slice_mut(s![low_first + at..low_first + at + p]).assign(&view.low.row(i));
+                    }
+                }
+                if self.has_twins() {
+                    to[width - 1] = T::of(self.name(points.keys[i]));
+                }
+            }
+        });
+        all
     }
 
     /// Whether raw points may be rounded to f32: the tiles are, and nothing of what rounding removes is kept.

@@ -71,7 +71,7 @@ impl CudaKernel {
                 let rows = ROWS.min(n - r0);
                 for (split, c0) in (0..m).step_by(COLUMNS).enumerate() {
                     let count = COLUMNS.min(m - c0);
-                    panel::row_products(Math::Tf32, [rows, d, count], [(&a.x, r0), (&b.x, c0)], &mut products);
+                    panel::row_products(Math::Tf32, [rows, d, count], [(&a.x, r0), (&b.x, c0)], &mut products)?;
                     let to = partial.pointer() + (4 * split * rows * nc) as u64;
                     let [rows_, count_, r0_, c0_] = [rows, count, r0, c0].map(Arg::size);
                     let block = [Arg::from(&products), rows_, count_, r0_, c0_, Arg::from(&values), Arg::U64(to)];
