@@ -21,11 +21,11 @@ pub(super) fn is_wide(arithmetic: Arithmetic, width: usize) -> bool {
     arithmetic == Arithmetic::Tf32 && width >= WIDE
 }
 
-/// Rows of V per thread block of `wide.cu`, for `nc` columns of V.
+/// Rows of K that a thread block of `wide.cu` has, for `nc` columns of V.
 fn rows_per_block(nc: usize) -> usize {
     match nc {
-        ..=8 => 8,
-        ..=16 => 4,
+        0..=8 => 8,
+        9..=16 => 4,
         _ => 2,
     }
 }
