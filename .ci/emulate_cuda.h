@@ -1,6 +1,7 @@
 // Enough of CUDA to run a kernel on the host, one thread of the block after the other: every CUDA thread is a fibre that
 // gives way at barriers and at the warp's collective instructions (mma, ldmatrix, shuffles). Shared memory starts as
 // rubbish, writes past its end and misaligned copies stop the program, ldmatrix reports bank conflicts.
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
@@ -122,10 +123,10 @@ template <class F> static void collective(const void *in, size_t in_size, void *
     memcpy(out, warp.out[lane], out_size);
 }
 
-static double __shfl_xor_sync(unsigned, double value, int step) {
-    double result;
-    collective(&value, 8, &result, 8, [&](Warp &warp) {
-        for (int l = 0; l < 32; ++l) memcpy(warp.out[l], warp.in[l ^ step], 8);
+template <class T> static T __shfl_xor_sync(unsigned, T value, int step) {
+    T result;
+    collective(&value, sizeof value, &result, sizeof result, [&](Warp &warp) {
+        for (int l = 0; l < 32; ++l) memcpy(warp.out[l], warp.in[l ^ step], sizeof(T));
     });
     return result;
 }
@@ -142,6 +143,18 @@ template <class T> static T __shfl_sync(unsigned, T value, int from, int width =
     });
     return result;
 }
+
+static unsigned __ballot_sync(unsigned, bool value) {
+    unsigned result;
+    collective(&value, 1, &result, 4, [](Warp &warp) {
+        unsigned all = 0;
+        for (int l = 0; l < 32; ++l) all |= (unsigned)(warp.in[l][0] != 0) << l;
+        for (int l = 0; l < 32; ++l) memcpy(warp.out[l], &all, 4);
+    });
+    return result;
+}
+
+static int __ffs(unsigned x) { return __builtin_ffs((int)x); }
 
 static void __syncwarp() {
     char nothing = 0;

@@ -33,7 +33,9 @@ FAST = {
     'APPROXIMATE(m_rsqrt, "rsqrt")': "INLINE real m_rsqrt(real x) { return 1 / sqrtf(x); }",
     'APPROXIMATE(m_recip, "rcp")': "INLINE real m_recip(real x) { return 1 / x; }",
 }
-# (source, width of the points, n, m, are they the same points?)
+# How A and B are taken from one set of points: the points in their order, two lists, a list and a range, a range and a list.
+IN_ORDER, LISTS, LIST_AND_RANGE, RANGE_AND_LIST = range(4)
+# (source, width of the points, n, m, are they the same points?), or how they are taken instead of the last
 CASES = [
     ("product-64-Tf32-16", 64, 300, 300, 1), ("product-64-Tf32-8", 50, 100, 260, 0), ("product-64-Tf32-24", 64, 200, 200, 1),
     ("product-64-Tf32-32", 64, 200, 200, 1), ("product-100-Tf32-32", 100, 300, 200, 0), ("product-784-Tf32-32", 784, 64, 130, 0),
@@ -50,6 +52,18 @@ CASES = [
     ("near-product-5-F64", 5, 150, 210, 0), ("near-gram-5-Split", 5, 100, 210, 0), ("near-gram-64-F32", 64, 150, 150, 0),
     ("near-gram-64-F64", 64, 100, 130, 0), ("near-gram-100-Tf32", 100, 130, 100, 0), ("near-mirrored-5-Split", 5, 300, 300, 1),
     ("near-mirrored-64-Tf32", 64, 200, 200, 1), ("near-mirrored-5-F32", 5, 310, 310, 1), ("near-mirrored-5-F64", 5, 200, 200, 1),
+    # Inner products from a matrix product.
+    ("wide-784-Tf32-8", 784, 70, 300, 0), ("wide-784-Tf32-16", 780, 90, 90, 1), ("wide-784-Tf32-32", 784, 61, 130, 0),
+    ("near-wide-784-Tf32-8", 784, 100, 100, 1), ("near-wide-784-Tf32-16", 784, 50, 110, 0),
+]
+# Parts of a set: a point of A may be one of B at another place.
+PARTS = [
+    ("gathered-64-Tf32", 64, 200, 210, LISTS), ("gathered-3-Tf32", 3, 210, 150, LIST_AND_RANGE), ("gathered-100-Tf32", 100, 150, 200, RANGE_AND_LIST),
+    ("gathered-64-Split", 60, 150, 200, LISTS), ("gathered-100-Split", 100, 200, 150, LIST_AND_RANGE), ("gathered-64-F32", 64, 150, 200, RANGE_AND_LIST),
+    ("gathered-3-F64", 3, 150, 150, LISTS), ("gathered-64-F64", 64, 100, 130, LIST_AND_RANGE), ("gathered-gram-64-Tf32", 64, 100, 210, LISTS),
+    ("gathered-gram-100-Split", 100, 210, 100, RANGE_AND_LIST), ("gathered-gram-64-F32", 64, 100, 150, LIST_AND_RANGE), ("gathered-gram-3-F64", 3, 130, 100, LISTS),
+    ("near-gathered-5-Tf32", 5, 150, 200, LISTS), ("near-gathered-100-Split", 100, 100, 150, LIST_AND_RANGE), ("near-gathered-64-F32", 64, 150, 150, RANGE_AND_LIST),
+    ("near-gathered-5-F64", 5, 100, 150, LISTS), ("wide-784-Tf32-8", 784, 60, 150, LISTS), ("near-wide-784-Tf32-8", 784, 60, 100, LIST_AND_RANGE),
 ]
 BOUND = {"Tf32": 6e-4, "Split": 5e-7, "F32": 5e-7, "F64": 1e-14}
 # The largest error of an entry of a Gram matrix.
@@ -86,8 +100,22 @@ int main() {
             if (twins) points[(i + 1) * source - 1] = i %% 10 == 7 ? 1 : 0;
         }
     };
-    draw(x, n);
-    draw(y, m);
+    // Places of the points in their set, and the number of one of B minus that of the same one in A: places of the order i, then of the list.
+    std::vector<int> a_at(a_pad), b_at(b_pad);
+    const int taken = %(taken)d, all = 2 * max(n, m), first = 50;
+    if (taken) {
+        std::vector<double> set(all * source);
+        draw(set, all);
+        for (int i = 0; i < a_pad; ++i) a_at[i] = taken == 3 ? first + min(i, n - 1) : min(i, n - 1) * 7 %% all;
+        for (int j = 0; j < b_pad; ++j) b_at[j] = taken == 2 ? first + min(j, m - 1) : min(j, m - 1) * 5 %% all;
+        for (int i = 0; i < n; ++i) std::copy_n(&set[a_at[i] * source], source, &x[i * source]);
+        for (int j = 0; j < m; ++j) std::copy_n(&set[b_at[j] * source], source, &y[j * source]);
+    } else {
+        draw(x, n);
+        draw(y, m);
+        for (int i = 0; i < n; ++i) a_at[i] = i;
+        for (int j = 0; j < m; ++j) b_at[j] = j;
+    }
     for (auto &e : v) e = normal(random) + 0.5;
     if (same) y = x;
     auto numbers = [](size_t count) { return (T *)aligned_alloc(64, (count * sizeof(T) + 63) / 64 * 64); };
@@ -98,15 +126,17 @@ int main() {
     auto kappa = [&](int i, int j) {
         double s = 0;
         for (int k = 0; k < d; ++k) s += pow(x[i * source + k] - y[j * source + k], 2);
-        return (same && i == j) || (twins && i %% 10 == 7 && j %% 10 == 7) ? 1.25 : exp(-s / 2);
+        const int p = a_at[i], q = b_at[j];
+        return ((same || taken) && p == q) || (twins && p %% 10 == 7 && q %% 10 == 7) ? 1.25 : exp(-s / 2);
     };
     const int tiles = (m + %(tile)d - 1) / %(tile)d, splits = tiles > 2 ? 2 : 1, each = (tiles + splits - 1) / splits;
-    const int diagonal = same ? 0 : -(1 << 30);
+    const int diagonal = taken == 2 ? first : taken == 3 ? -first : same || taken ? 0 : -(1 << 30);
+    const int *a_places = taken == 1 || taken == 2 ? a_at.data() : nullptr, *b_places = taken == 1 || taken == 3 ? b_at.data() : nullptr;
     double error = 0, size = 0, worst = 0;
 #if GRAM
     std::vector<T> out((size_t)n * (m + 1), (T)9);
     launch((n + rows - 1) / rows, splits, %(threads)d, %(shared)d, [&] {
-        product::%(name)s(a, axx, b, byy, a_pad, b_pad, tiles, each, diagonal, out.data(), n, m, (long long)(m + 1));
+        product::%(name)s(a, axx, b, byy, a_pad, b_pad, tiles, each, diagonal%(places)s, out.data(), n, m, (long long)(m + 1));
     });
     for (int i = 0; i < n; ++i) {
         for (int j = 0; j < m; ++j) {
@@ -117,12 +147,33 @@ int main() {
     }
 #else
     launch((b_pad * nc + 255) / 256, 1, 256, 0, [&] { prepare::prepare_values(v.data(), values, m, b_pad, ld, 1, columns); });
-    std::vector<%(partial)s> partial((size_t)splits * a_pad * nc, NAN);
+    std::vector<%(partial)s> partial((size_t)2 * a_pad * nc, NAN);
     std::vector<double> out(n * ld, 7.0);
+#if WIDE
+    // Two blocks of columns and one of rows that is not the first.
+    const int half = m / 2;
+    for (int split = 0; split < 2; ++split)
+        for (int r0 = 0; r0 < n; r0 += 40) {
+            const int c0 = split * half, count = split ? m - half : half, some = min(40, n - r0);
+            std::vector<float> s(some * count);
+            for (int i = 0; i < some; ++i)
+                for (int j = 0; j < count; ++j) {
+                    double sum = 0;
+                    for (int k = 0; k < width; ++k) sum += (double)a[(r0 + i) * width + k] * b[(c0 + j) * width + k];
+                    s[i * count + j] = (float)sum;
+                }
+            launch((some + rows - 1) / rows, 1, 256, 0, [&] {
+                product::wide(a, axx, b, byy, a_pad, b_pad, diagonal, a_places, b_places, s.data(), some, count, r0, c0, values,
+                              partial.data() + ((size_t)split * a_pad + r0) * nc);
+            });
+        }
+    launch((n * columns + 255) / 256, 1, 256, 0, [&] { prepare::reduce_partials(partial.data(), out.data(), 2, n, a_pad, ld, 1, columns); });
+#else
     launch((n + rows - 1) / rows, splits, %(threads)d, %(shared)d, [&] {
-        product::%(name)s(a, axx, b, byy, a_pad, b_pad, tiles, each, diagonal, values, partial.data());
+        product::%(name)s(a, axx, b, byy, a_pad, b_pad, tiles, each, diagonal%(places)s, values, partial.data());
     });
     launch((n * columns + 255) / 256, 1, 256, 0, [&] { prepare::reduce_partials(partial.data(), out.data(), splits, n, a_pad, ld, 1, columns); });
+#endif
     for (int i = 0; i < n; ++i)
         for (int c = 0; c < ld; ++c) {
             const double got = out[i * ld + c];
@@ -174,7 +225,12 @@ def settings(text, d):
     low_first = d if low and real == "double" else 0
     source = d + low_first + twins
     found = dict(nc=nc, width=width, real=real, d=d, source=source, twins=twins, apart=1000.3 if near else 0)
-    if "// arch: 80" in text:
+    found["places"] = ", a_places, b_places" if number("GATHERED") else ""
+    wide = "    wide(const float" in text
+    if wide:
+        found |= dict(name="wide", rows=8 if nc <= 8 else 4 if nc <= 16 else 2, tile=64, threads=256, shared=0, partial="float")
+        text = "#define WIDE 1\n#define GRAM 0\n" + text
+    elif "// arch: 80" in text:
         rows, stages, values = 32 * number("WARPS"), number("STAGES"), 0 if gram else halves * nc * 68
         words = stages * (64 * (width + 4) + 64 + values)
         if width > 64:
@@ -195,18 +251,18 @@ def main():
     folder, wanted = sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else ""
     failed = 0
     with tempfile.TemporaryDirectory() as work:
-        for name, d, n, m, same in CASES:
+        for name, d, n, m, same, taken in [(*case, IN_ORDER) for case in CASES] + [(*case[:4], 0, case[4]) for case in PARTS]:
             if wanted not in name:
                 continue
             text = open(os.path.join(folder, f"{name}.cu"), encoding="utf-8").read()
             with open(f"{work}/test.cpp", "w", encoding="utf-8") as file:
-                file.write(PROGRAM % (settings(text, d) | dict(n=n, m=m, same=same)))
+                file.write(PROGRAM % (settings(text, d) | dict(n=n, m=m, same=same, taken=taken)))
             subprocess.run(["c++", "-std=c++17", "-O1", "-w", f"-I{HERE}", "-o", f"{work}/test", f"{work}/test.cpp"], check=True)
             said = subprocess.run([f"{work}/test"], capture_output=True, text=True).stdout.strip()
             bound, worst = next((b, WORST[arithmetic]) for arithmetic, b in BOUND.items() if f"-{arithmetic}" in name)
             good = re.fullmatch(r"[-+.e\d]+ [-+.e\d]+", said) and all(float(s) <= b for s, b in zip(said.split(), [bound, worst]))
             failed += not good
-            print(f"{'ok  ' if good else 'FAIL'} {name}, d = {d}, {n} by {m}: {said}", flush=True)
+            print(f"{'ok  ' if good else 'FAIL'} {name}{' in parts' if taken else ''}, d = {d}, {n} by {m}: {said}", flush=True)
     sys.exit(1 if failed else 0)
 
 

@@ -18,13 +18,16 @@ HERE = pathlib.Path(__file__).resolve().parent
 MNIST = ["mnist", "--predict", "mnist(part=test)", "--alpha", "1e-3", "--kernel", "rbf(5)", "--precision", "f32"]
 COVERTYPE = ["covtype", "--holdout", "0.1", "--alpha", "0.5", "--kernel", "laplacian(10)"]
 RBF = ["covtype", "--holdout", "0.1", "--alpha", "0.1", "--kernel", "rbf(1.5)"]
+# Three convolutions with global average pooling, as in the row of benchmarks: 5000 images to learn, 2000 to predict.
+CNTK = ["cifar-10(n=5000)", "--predict", "cifar-10(part=test, n=2000)", "--kernel", "ntk('conv(3) relu conv(3) relu conv(3) relu gap dense', w_var=2)"]
 JOBS = {
     "mnist-cg": [*MNIST, "--method", "ridge", "--solver", "cg", "--tolerance", "1e-2", "--iterations", "60"],
     "mnist-askotch": [*MNIST, "--method", "askotch", "--tolerance", "1e-2", "--iterations", "20"],
     "mnist-eigenpro": [*MNIST, "--method", "eigenpro", "--tolerance", "1e-2", "--iterations", "10"],
     "covertype-falkon": [*RBF, "--precision", "f32", "--method", "falkon", "--rank", "10000", "--tolerance", "1e-3", "--iterations", "30"],
-    "covertype-askotch": [*RBF, "--precision", "tf32", "--method", "askotch", "--tolerance", "1e-2", "--iterations", "40"],
-    "covertype-cg": [*RBF, "--precision", "tf32", "--method", "ridge", "--solver", "cg", "--tolerance", "1e-2", "--iterations", "60"],
+    "covertype-askotch": [*RBF, "--precision", "tf32", "--method", "askotch", "--tolerance", "1e-2", "--iterations", "10"],
+    "covertype-cg": [*RBF, "--precision", "tf32", "--method", "ridge", "--solver", "cg", "--tolerance", "1e-2", "--iterations", "50"],
+    "images-cntk": [*CNTK, "--precision", "f32", "--method", "ridge", "--alpha", "1e-3"],
 }
 LARGE = {"epoch": "gpu-epoch_tf32", "ten-million": "gpu-askotch_tf32"}
 

@@ -39,6 +39,7 @@ pub fn run(job: &str, repeats: usize) -> Result<Value, Failure> {
         "certificate" => certificate(math, device),
         "epoch" => solvers::landmark_epoch(precision, device),
         "askotch" => solvers::askotch(precision, device),
+        "stages" => solvers::stages(precision, device),
         other => match other.split_once('_') {
             Some(("neuralef", size)) => training_step(neural::NEURALEF, size, math, device),
             Some(("ritz", size)) => training_step(Kind::Ritz(Ritz), size, math, device),

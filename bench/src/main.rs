@@ -37,7 +37,7 @@ fn main() -> Result<(), Failure> {
         return Err("usage: mercer-bench JOB DATA_FOLDER REPEATS".into());
     };
     // Where the data are made and prepared for a GPU, all cores may help.
-    if !["gpu-epoch", "gpu-askotch"].iter().any(|name| job.starts_with(name)) {
+    if !["gpu-epoch", "gpu-askotch", "gpu-stages"].iter().any(|name| job.starts_with(name)) {
         rayon::ThreadPoolBuilder::new().num_threads(2).build_global()?;
     }
     let bench = Bench { folder: PathBuf::from(folder), repeats: repeats.parse()? };

@@ -17,7 +17,7 @@ use crate::usage::with_options;
 use clap::Args;
 use mercer::apply::{Convergence, Criterion, FoundKernel, TriedKernel};
 use mercer::data::{Dataset, Scaling, TableBlocks, Target};
-use mercer::kernel::Expression;
+use mercer::kernel::{Expression, Kernel};
 use mercer::operator::Precision;
 use mercer::rng::Rng;
 use mercer::{FitContext, Result, fail_if};
@@ -66,14 +66,16 @@ fn judged(learnt: &Learnt, data: &Dataset, context: &Context) -> Result<(Target,
     Ok((predicted, known))
 }
 
-/// The training rows that are scored: all of them, or a sample of many, whose score is known to less than a percent.
-fn scored<'a>(train: &'a Dataset, context: &Context) -> Cow<'a, Dataset> {
-    const MOST: usize = 20_000;
-    if train.n() <= 2 * MOST {
+/// The training rows that are scored: all of them, or a sample of many, whose score is known to less than a percent. A pair of images takes so
+/// long that fewer are scored: all of them would take twice as long as the fit.
+fn scored<'a>(train: &'a Dataset, learnt: &Learnt, context: &Context) -> Cow<'a, Dataset> {
+    let images = Kernel::parse(&learnt.origin().kernel).is_ok_and(|kernel| kernel.sees_images());
+    let most = if images { 500 } else { 20_000 };
+    if train.n() <= 2 * most {
         return Cow::Borrowed(train);
     }
-    context.note(format_args!("the score on training rows is that of {} of them", text::grouped(MOST)));
-    Cow::Owned(train.select(&Rng::new(context.seed).fork(0x7363_6f72).sample(train.n(), MOST)))
+    context.note(format_args!("the score on training rows is that of {} of them", text::grouped(most)));
+    Cow::Owned(train.select(&Rng::new(context.seed).fork(0x7363_6f72).sample(train.n(), most)))
 }
 
 /// Refuses ranks whose rows differ.
@@ -179,7 +181,7 @@ impl Regress {
         warn_of_interrupt(&learnt, context);
         outputs.write_model(learnt.model(), schema.as_ref(), context)?;
         let judged = |data: &Dataset| judged(&learnt, data, context);
-        let (_, on_train) = judged(&scored(&train, context))?;
+        let (_, on_train) = judged(&scored(&train, &learnt, context))?;
         let on_held_out = held_out.as_ref().map(judged).transpose()?.and_then(|(_, score)| score);
         let on_new = new.as_ref().map(judged).transpose()?;
         if let (Some(out), Some((predicted, _))) = (&outputs.out, &on_new) {

@@ -154,14 +154,12 @@ pub(super) fn squared_error(a: ArrayView2<f64>, b: ArrayView2<f64>) -> f64 {
 }
 
 /// The error of predicting each point from the others, `y_i − ŷ_{−i} = c_i/G_ii` `[n, m]`, for `ŷ = K(K + α)⁻¹y`, `G = (K + α)⁻¹`,
-/// `c = Gy` and `K = UΛUᵀ + δ(I − UUᵀ)`, from `uy = Uᵀy`. Without δ (`rest`), U is the whole space.
+/// `c = Gy` and `K = UΛUᵀ`, from `uy = Uᵀy`.
 pub(super) struct LeaveOneOut<'a> {
-    /// `[n, r]`
+    /// `[n, n]`
     pub u: ArrayView2<'a, f64>,
-    /// Λ `[r]`
+    /// Λ `[n]`
     pub λ: &'a [f64],
-    /// δ
-    pub rest: Option<f64>,
     /// `[n, m]`
     pub y: ArrayView2<'a, f64>,
 }
@@ -182,12 +180,11 @@ impl LeaveOneOut<'_> {
         &self.y - &self.residuals(&self.u.mapv(|u| u * u), &uy, alpha)
     }
 
-    /// `c = y/ν + U((Λ+α)⁻¹ − 1/ν)Uᵀy` and `G_ii = 1/ν + Σ_j u_ij²(1/(λ_j+α) − 1/ν)` with `ν = δ + α`.
+    /// `c = U(Λ+α)⁻¹Uᵀy` over `G_ii = Σ_j u_ij²/(λ_j+α)`.
     fn residuals(&self, squares: &Array2<f64>, uy: &Array2<f64>, alpha: f64) -> Array2<f64> {
-        let outside = self.rest.map_or(0.0, |rest| 1.0 / (rest + alpha));
-        let inside = inverse(self.λ, alpha) - outside;
-        let c = crate::linalg::matmul(self.u, (uy * &inside.view().insert_axis(Axis(1))).view()) + &self.y * outside;
-        c / (squares.dot(&inside) + outside).insert_axis(Axis(1))
+        let inverse = inverse(self.λ, alpha);
+        let c = crate::linalg::matmul(self.u, (uy * &inverse.view().insert_axis(Axis(1))).view());
+        c / squares.dot(&inverse).insert_axis(Axis(1))
     }
 }
 

@@ -10,6 +10,7 @@ use super::solvers::{DelayedEigenPro, Landmarked, run};
 use super::targets::Encoding;
 use super::{Alpha, Convergence, FeatureRidge, Fit, FittedFeatureRidge, Monitoring, check_points};
 use crate::compute::Device;
+use crate::context::ONE_STEP;
 use crate::data::Target;
 use crate::kernel::Kernel;
 use crate::linalg::Panel;
@@ -158,12 +159,14 @@ impl Fit for Falkon {
         let centred = Panel::from_host(context.device, &encoded - &offset)?;
         let (found, coefficients) = {
             let features;
+            context.progress.step("matrix of the landmarks", 0, 1, ONE_STEP);
             let map = if by_factor {
                 Map::factor(&self.kernel, landmarks.view(), context)?
             } else {
                 features = NystromFeatures::new(&self.kernel, landmarks.view(), context)?;
                 Map::Matrix(&features)
             };
+            context.progress.step("points and landmarks", 0, 1, ONE_STEP);
             let design = Design::new(map, x, weights, context, needed)?;
             let found = self.solve_watched(&design, &centred, alpha, (held_out, kept), context)?;
             let coefficients = design.spread(&found.x)?.into_host()?;
@@ -233,8 +236,7 @@ impl Falkon {
         context: &FitContext,
     ) -> Result<Converged> {
         let FitContext { precision, device, .. } = *context;
-        let right = design.transposed(y)?;
-        let system = Landmarked { design, alpha, y, right: &right };
+        let system = Landmarked::new(design, alpha, y);
         let z = design.map.landmarks();
         let pair = held_out.map(|rows| Pair::new(&self.kernel, rows.x.view(), z, precision, device)).transpose()?;
         let watched = held_out.zip(pair.as_ref());
@@ -248,8 +250,7 @@ impl Falkon {
 
     /// W `[r, m]`
     fn solve(&self, system: &Landmarked, monitor: Monitor, context: &FitContext) -> Result<Converged> {
-        let (accuracy, right) = ((self.tolerance, self.iterations), system.right);
-        let zero = Panel::zeros(right.device(), [right.nrows(), right.ncols()])?;
+        let (accuracy, zero) = ((self.tolerance, self.iterations), system.zeros()?);
         let precondition = match self.solver {
             LandmarkSolver::EigenPro => {
                 let mut solver = DelayedEigenPro::new(system, context)?;
@@ -264,7 +265,7 @@ impl Falkon {
             Ok(y)
         };
         let precondition = |v: &Panel| precondition.solve_panel(v);
-        monitored([&product, &precondition], right, zero, accuracy, monitor, context)
+        monitored([&product, &precondition], system.right()?, zero, accuracy, monitor, context)
     }
 }
 

@@ -6,9 +6,9 @@ use super::targets::Encoding;
 use crate::compute::Device;
 use crate::data::Rows;
 use crate::kernel::Kernel;
-use crate::linalg::matmul;
+use crate::linalg::{Panel, Part, matmul};
 use crate::model::Bundle;
-use crate::operator::{Extension, Precision, RowFeatures, gram};
+use crate::operator::{Extension, Pair, Precision, RowFeatures, Side, compiles, gram};
 use crate::spectrum::{
     Krylov, Landmarks, Method, Nystrom, NystromFeatures, Origin, Problem, RandomFeatures, Sampling, features,
 };
@@ -149,7 +149,29 @@ fn among(choice: Landmarks, n: usize, landmarks: usize, seed: u64) -> Option<Vec
     (choice == Landmarks::KMeansPlusPlus).then(some).filter(|rows| rows.len() < n)
 }
 
+/// Features `[rows, p]` at some rows of the sample, on a GPU.
+pub(super) type DeviceFeatures<'a> = Box<dyn Fn(&[usize]) -> Result<Panel> + 'a>;
+
 impl Map {
+    /// φ at rows of `x` `[n, d]` by the context's GPU, in f64, where it has them: Nyström's of a kernel of points, and Fourier features.
+    pub fn on_device<'a>(&'a self, x: ArrayView2<'a, f64>, context: &FitContext) -> Result<Option<DeviceFeatures<'a>>> {
+        let device = context.device;
+        match self {
+            Map::Nystrom(map) if device != Device::Cpu && compiles(map.kernel()) && !map.kernel().sees_images() => {
+                let pair = Pair::new(map.kernel(), x, map.landmarks(), Precision::F64, device)?;
+                let normalisation = Panel::from_host(device, map.normalisation().to_owned())?;
+                Ok(Some(Box::new(move |rows: &[usize]| {
+                    pair.block((Side::X, Part::Rows(rows)), (Side::Z, Part::All))?.times(&normalisation)
+                })))
+            }
+            Map::Random(map) => {
+                let Some(waves) = map.on_device(device)? else { return Ok(None) };
+                Ok(Some(Box::new(move |rows: &[usize]| waves(x.select(Axis(0), rows).view().into()))))
+            }
+            _ => Ok(None),
+        }
+    }
+
     /// φ `[b, p]` at points `[b, d]`.
     pub fn at(&self, x: Array2<f64>) -> Result<Array2<f64>> {
         match self {

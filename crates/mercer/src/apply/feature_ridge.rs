@@ -77,8 +77,12 @@ impl Fit for FeatureRidge {
         let map = self.map.prepare(x, context)?;
         let at_rows = |rows: &[usize]| map.at(x.select(Axis(0), rows));
         let (y_view, weights) = (encoded.view(), weights.as_deref());
-        let head = Head { features: &at_rows, y: y_view, weights, intercept: true, context };
-        let Solved { alpha, tried, weights, offset, left_out: (rows, scores), notes } = head.solve(self.alpha)?;
+        let solved = {
+            let on_device = map.on_device(x, context)?;
+            let on_device = on_device.as_ref();
+            Head { features: &at_rows, on_device, y: y_view, weights, intercept: true, context }.solve(self.alpha)?
+        };
+        let Solved { alpha, tried, weights, offset, left_out: (rows, scores), notes } = solved;
         let sharpness = left_out_sharpness(y, Some(&rows), scores.view());
         let functions = map.functions(weights, x.ncols(), context)?;
         let origin = Origin::new(self.map.name(), self.map.kernel(), x.dim(), context, start);

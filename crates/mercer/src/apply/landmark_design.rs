@@ -25,10 +25,15 @@ impl<'a> Map<'a> {
     /// By a factor on the context's GPU. As much is added to the diagonal of κ(Z,Z) as the rounding of f32 may take from its
     /// eigenvalues.
     pub fn factor(kernel: &'a Kernel, landmarks: ArrayView2<'a, f64>, context: &FitContext) -> Result<Map<'a>> {
-        let operator = context.kernel_operator(kernel, landmarks)?;
-        let mut matrix = operator.block_panel(&Part::All, &Part::All, context.device)?;
+        let (operator, m) = (context.kernel_operator(kernel, landmarks)?, landmarks.nrows());
+        // A few rows at a time: they are made in f32, and would take half as much again.
+        let mut matrix = Panel::zeros(context.device, [m, m])?;
+        for rows in ranges(m, ROWS) {
+            let rows = Part::Range(rows);
+            matrix.add_to_rows(&rows, 1.0, &operator.block_panel(&rows, &Part::All, context.device)?)?;
+        }
         let mean = operator.diagonal()?.mean().unwrap_or(1.0);
-        matrix.shift_diagonal(1e-6 * (landmarks.nrows() as f64).sqrt() * mean);
+        matrix.shift_diagonal(1e-6 * (m as f64).sqrt() * mean);
         Ok(Map::Factor { kernel, landmarks, factor: Cholesky::of_panel(matrix)? })
     }
 
@@ -44,6 +49,14 @@ impl<'a> Map<'a> {
         match self {
             Map::Matrix(map) => map.landmarks(),
             Map::Factor { landmarks, .. } => landmarks.view(),
+        }
+    }
+
+    /// r, the columns of N.
+    pub fn dim(&self) -> usize {
+        match self {
+            Map::Matrix(map) => map.dim(),
+            Map::Factor { landmarks, .. } => landmarks.nrows(),
         }
     }
 

@@ -179,8 +179,8 @@ impl<'c> FitContext<'c> {
 fn check_points(x: ArrayView2<f64>) -> Result<()> {
     let (n, d) = x.dim();
     fail_if!(n == 0 || d == 0, "the data is empty: {n} rows of {d} columns");
-    check_finite(x)?;
-    Rows::from(x).check_magnitude()
+    // One look at data that are sound; what is not finite has a message of its own.
+    Rows::from(x).check_magnitude().or_else(|large| check_finite(x).and(Err(large)))
 }
 
 fn check_finite(x: ArrayView2<f64>) -> Result<()> {

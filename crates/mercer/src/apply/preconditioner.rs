@@ -1,4 +1,4 @@
-use super::alpha::LeaveOneOut;
+use super::Tried;
 use crate::compute::Device;
 use crate::compute::ledger::ran;
 use crate::linalg::{Panel, Part, eigh};
@@ -6,7 +6,7 @@ use crate::operator::Operator;
 use crate::rng::Rng;
 use crate::spectrum::{draw, over_roots, running_sums};
 use crate::{Error, FitContext, Result};
-use ndarray::{Array1, ArrayView2, Axis};
+use ndarray::{Array1, Array2, ArrayView2, Axis};
 
 /// `K ≈ UΣUᵀ` of low rank, and with it `(UΣUᵀ + αI)⁻¹` for any α: the preconditioner of `K + αI`.
 ///
@@ -45,10 +45,41 @@ impl LowRankPreconditioner {
         Ok(LowRankPreconditioner { u: f.matmul(over_roots(&v, &sigma).view())?, sigma: sigma.into(), rest })
     }
 
-    /// Leave-one-out under `K ≈ UΣUᵀ + δI`, with the trace of K: one space for all α. `y` is `[n, m]`.
-    pub(super) fn leave_one_out<T>(&self, y: ArrayView2<f64>, then: impl FnOnce(&LeaveOneOut) -> T) -> Result<T> {
-        let (u, λ) = (self.u.to_host()?, self.sigma.mapv(|s| s + self.rest).to_vec());
-        Ok(then(&LeaveOneOut { u: u.view(), λ: &λ, rest: Some(self.rest), y }))
+    /// The errors of predicting each point from the others under `K ≈ UΣUᵀ + δI`, with the trace of K: one space for all α. `y` is `[n, m]`,
+    /// on the device of the preconditioner, and so is the result. With `ν = δ + α` they are `c_i/G_ii` for
+    ///
+    /// `c = y/ν − U T Uᵀy`, `G_ii = 1/ν − Σ_j u_ij² T_j`, `T_j = 1/ν − 1/(σ_j + ν) ≥ 0`
+    fn left_out_errors(&self, alpha: f64, y: &Panel) -> Result<Panel> {
+        let (ν, n) = (self.rest + alpha, y.nrows());
+        let t = self.sigma.mapv(|s| s / (ν * (s + ν)));
+        let mut c = y.try_clone()?;
+        c.scale(&vec![1.0 / ν; y.ncols()])?;
+        let mut c = self.changed(c, y, |s| -s / (ν * (s + ν)))?;
+        let mut g = Panel::from_host(y.device(), Array2::from_elem((n, 1), 1.0 / ν))?;
+        let mut roots = self.u.try_clone()?;
+        roots.scale(&t.mapv(f64::sqrt).to_vec())?;
+        g.subtract_row_squares(&roots);
+        // No element of the diagonal of an inverse is less than the least eigenvalue of it, whatever rounding says.
+        let least = 1.0 / (self.sigma.first().copied().unwrap_or(0.0) + ν);
+        let inverse = g.through_host(|g| Ok(g.mapv(|g| g.max(least).recip())))?;
+        c.scale_rows(&inverse);
+        Ok(c)
+    }
+
+    /// The mean squared error of predicting each point from the others, for each α.
+    pub(super) fn left_out_error(&self, grid: &[f64], y: ArrayView2<f64>) -> Result<Vec<Tried>> {
+        let (n, y) = (y.nrows() as f64, Panel::from_host(self.u.device(), y.to_owned())?);
+        let tried = |&value: &f64| {
+            let errors = self.left_out_errors(value, &y)?;
+            Ok(Tried { value, error: errors.dots(&errors)?.sum() / n })
+        };
+        grid.iter().map(tried).collect()
+    }
+
+    /// The prediction of each point from the others `[n, m]`.
+    pub(super) fn left_out_scores(&self, alpha: f64, y: ArrayView2<f64>) -> Result<Array2<f64>> {
+        let errors = self.left_out_errors(alpha, &Panel::from_host(self.u.device(), y.to_owned())?)?;
+        Ok(&y - &errors.into_host()?)
     }
 
     /// `α (UΣUᵀ + αI)⁻¹ V = V − U Σ(Σ + α)⁻¹ UᵀV` for `V` `[n, m]`, on the device of the preconditioner. The factor α stays:
@@ -160,7 +191,6 @@ mod tests {
     use crate::kernel::Kernel;
     use crate::linalg::Cholesky;
     use crate::operator::{DenseOperator, gram};
-    use ndarray::Array2;
 
     fn preconditioner(operator: &dyn Operator, rank: usize, seed: u64) -> LowRankPreconditioner {
         LowRankPreconditioner::new(operator, rank, &FitContext { seed, ..FitContext::default() }).unwrap()
@@ -251,7 +281,7 @@ mod tests {
         let k = (&u * &p.sigma).dot(&u.t()) + Array2::<f64>::eye(60) * p.rest;
         assert!(p.rest > 0.05 && (k.diag().sum() - 60.0).abs() < 1e-10);
         for alpha in [1e-3, 0.1] {
-            let scores = p.leave_one_out(y.view(), |points| points.scores(alpha)).unwrap();
+            let scores = p.left_out_scores(alpha, y.view()).unwrap();
             for i in [0, 17, 59] {
                 let rest: Vec<usize> = (0..60).filter(|&j| j != i).collect();
                 let mut inner = k.select(Axis(0), &rest).select(Axis(1), &rest);
@@ -261,7 +291,7 @@ mod tests {
                 let want = k.select(Axis(0), &[i]).select(Axis(1), &rest).dot(&c);
                 assert!((0..2).all(|m| (scores[[i, m]] - want[[0, m]]).abs() < 1e-10));
             }
-            let errors = p.leave_one_out(y.view(), |points| points.errors(&[alpha])).unwrap();
+            let errors = p.left_out_error(&[alpha], y.view()).unwrap();
             let mean = (&scores - &y).mapv(|e| e * e).sum() / 60.0;
             assert!((errors[0].error - mean).abs() < 1e-12);
         }

@@ -15,7 +15,7 @@ use super::{Alpha, Convergence, EpochSolver, Tried};
 use crate::context::ONE_STEP;
 use crate::kernel::Kernel;
 use crate::linalg::{Cholesky, Panel, eigh, matmul};
-use crate::operator::{Operator, Pair, Precision, Scaled, cross_apply, gram_reported};
+use crate::operator::{DenseOperator, Operator, Pair, Precision, Scaled, cross_apply, gram_reported};
 use crate::rng::Rng;
 use crate::training::{Fingerprint, Identity, Saving};
 use crate::{FitContext, KeepsBest, Result, fail_if};
@@ -120,29 +120,28 @@ impl System<'_> {
         let decomposed = n <= DECOMPOSED && alpha == Alpha::LeaveOneOut;
         // Cholesky holds K and its factor; an eigendecomposition two more.
         let matrices = if decomposed || matches!(alpha, Alpha::CrossValidation { .. }) { 4 } else { 2 };
+        let matrices = matrices + u64::from(self.kernel.sees_images());
         self.context.budget.require(
             format!("direct ridge regression on {n} points"),
             matrices * (n as u64).pow(2) * 8,
             "solve by conjugate gradients, or fit fewer points",
         )?;
-        let low_rank = match alpha {
-            _ if n <= DECOMPOSED => None,
-            Alpha::LeaveOneOut => Some(self.low_rank(RANK)?),
-            _ if self.left_out => Some(self.low_rank(RANK / 2)?),
-            _ => None,
-        };
         let mut k = self.matrix()?;
         if let Some(roots) = self.roots {
             k *= roots;
             k *= &roots.view().insert_axis(Axis(1));
         }
+        let low_rank = match alpha {
+            _ if n <= DECOMPOSED => None,
+            Alpha::LeaveOneOut => Some(self.low_rank(RANK, &k)?),
+            _ if self.left_out => Some(self.low_rank(RANK / 2, &k)?),
+            _ => None,
+        };
         let scale = k.diag().sum() / n as f64;
         let mut notes = vec![];
         let (alpha, tried) = match (alpha, &low_rank) {
             (Alpha::Fixed(alpha), _) => (alpha, vec![]),
-            (Alpha::LeaveOneOut, Some(low_rank)) => {
-                best(low_rank.leave_one_out(self.y, |points| points.errors(&grid(scale)))?)?
-            }
+            (Alpha::LeaveOneOut, Some(low_rank)) => best(low_rank.left_out_error(&grid(scale), self.y)?)?,
             (Alpha::LeaveOneOut, None) => return self.by_leave_one_out(k, &grid(scale)),
             (Alpha::CrossValidation { folds }, _) => {
                 let (tried, note) = self.cross_validated(k.view(), folds, &grid(scale))?;
@@ -150,7 +149,7 @@ impl System<'_> {
                 best(tried)?
             }
         };
-        let left_out = low_rank.map(|low_rank| low_rank.leave_one_out(self.y, |points| points.scores(alpha)));
+        let left_out = low_rank.map(|low_rank| low_rank.left_out_scores(alpha, self.y));
         let left_out = left_out.transpose()?;
         k.diag_mut().mapv_inplace(|d| d + alpha);
         self.context.progress.step("factorisation", 0, 1, ONE_STEP);
@@ -170,9 +169,14 @@ impl System<'_> {
         gram_reported(self.kernel, x, device, progress)
     }
 
-    fn low_rank(&self, rank: usize) -> Result<LowRankPreconditioner> {
+    /// Of `k`, K̃ `[n, n]`. A pair of images takes so long that the matrix is read; other values are computed anew, which takes no memory.
+    fn low_rank(&self, rank: usize, k: &Array2<f64>) -> Result<LowRankPreconditioner> {
+        let rank = rank.min(self.x.nrows() / 2);
+        if self.kernel.sees_images() {
+            return LowRankPreconditioner::new(&DenseOperator::new(k.clone()), rank, self.context);
+        }
         let operator = self.scaled(Box::new(self.context.kernel_operator(self.kernel, self.x)?));
-        LowRankPreconditioner::new(operator.as_ref(), rank.min(self.x.nrows() / 2), self.context)
+        LowRankPreconditioner::new(operator.as_ref(), rank, self.context)
     }
 
     /// The solution with `A = K + αI` and the predictions of left-out points, `y_i − c_i/(A⁻¹)_ii`: few points, for all of `A⁻¹` is
@@ -197,7 +201,7 @@ impl System<'_> {
         self.context.progress.step("eigendecomposition", 0, 1, ONE_STEP);
         let (λ, u) = eigh(self.context.device, k.view())?;
         drop(k);
-        let points = LeaveOneOut { u: u.view(), λ: &λ, rest: None, y: self.y };
+        let points = LeaveOneOut { u: u.view(), λ: &λ, y: self.y };
         let (alpha, tried) = best(points.errors(grid))?;
         let left_out = self.left_out.then(|| points.scores(alpha));
         let coefficients = filtered_inverse(u.view(), &λ, matmul(u.t(), self.y).view(), alpha);
@@ -294,12 +298,12 @@ impl System<'_> {
             (None, None, Alpha::Fixed(alpha)) => planned((alpha, vec![]), vec![]),
             (None, None, _) => {
                 let grid = grid(self.mean_diagonal());
-                planned(best(low_rank().leave_one_out(self.y, |points| points.errors(&grid))?)?, vec![])
+                planned(best(low_rank().left_out_error(&grid, self.y)?)?, vec![])
             }
         };
         let found = self.monitored(operator.as_ref(), preconditioner.as_ref(), &plan, iteration, identity)?;
         let Plan { alpha, tried, notes, .. } = plan;
-        let left_out = self.left_out.then(|| low_rank().leave_one_out(self.y, |points| points.scores(alpha)));
+        let left_out = self.left_out.then(|| low_rank().left_out_scores(alpha, self.y));
         let convergence = Convergence::of(&found);
         let coefficients = found.x.into_host()?;
         Ok(Solved { alpha, tried, coefficients, convergence, left_out: left_out.transpose()?, notes })

@@ -6,6 +6,7 @@ use std::ops::Range;
 
 use crate::{Error, Result};
 use ndarray::{Array1, Array2, ArrayBase, ArrayView2, Axis, CowArray, Ix2, ViewRepr, s};
+use rayon::prelude::*;
 
 /// Numbers `[n, d]` in row-major order, in the type in which they are stored.
 ///
@@ -252,13 +253,23 @@ impl<'a> Rows<'a> {
 
     /// The first NaN or number larger than `most`, with its row and column.
     fn beyond(&self, most: f64) -> Option<(usize, usize, f64)> {
+        /// Rows that a thread looks at together.
+        const ROWS: usize = 256;
+        let starts: Vec<usize> = (0..self.n()).step_by(ROWS).collect();
+        let first =
+            starts.into_par_iter().find_first(|&start| !self.slice(start..self.n().min(start + ROWS)).within(most))?;
         let beyond = |v: f64| v.is_nan() || v.abs() > most;
-        let found = match self {
-            Rows::F64(x) => x.indexed_iter().find(|(_, v)| beyond(**v)).map(|(at, _)| at),
-            Rows::F32(x) => x.indexed_iter().find(|(_, v)| beyond(f64::from(**v))).map(|(at, _)| at),
-            Rows::U8 { .. } => None,
-        };
-        found.map(|(i, j)| (i, j, self.get(i, j)))
+        let places = (first..self.n()).flat_map(|i| (0..self.d()).map(move |j| (i, j)));
+        places.map(|(i, j)| (i, j, self.get(i, j))).find(|(_, _, v)| beyond(*v))
+    }
+
+    /// Whether no number is NaN or larger than `most`.
+    fn within(&self, most: f64) -> bool {
+        match self {
+            Rows::F64(x) => x.iter().all(|v| v.abs() <= most),
+            Rows::F32(x) => x.iter().all(|v| f64::from(v.abs()) <= most),
+            Rows::U8 { .. } => true,
+        }
     }
 
     fn take(&self, axis: Axis, indices: &[usize]) -> Matrix {

@@ -25,7 +25,7 @@ impl<T: Real> Renewed<T> {
     /// Computes the values of `base` for the entries of a tile that are `near`; `statistics` are its dot products or distances.
     pub fn find(&mut self, base: &Base, near: Near, statistics: &[T], [(a, rows), (b, columns)]: [Part<'_, T>; 2]) {
         let l1 = base.statistic() == Statistic::L1;
-        let bounds = [near.within, near.share].map(T::of);
+        let bounds = [near.from, near.within, near.share].map(T::of);
         let (xx, yy) = (a.side(rows.clone()).xx, b.side(columns.clone()).xx);
         let width = columns.len();
         self.places.clear();
@@ -64,17 +64,18 @@ impl<T: Real> Renewed<T> {
 fn is_near<T: Real>(s: T, xx: T, yy: T, near: Near, l1: bool) -> bool {
     let (s, sum) = (s.wide(), xx.wide() + yy.wide());
     let (d, bound) = if l1 { (s, near.within) } else { (sum - 2.0 * s, near.within.min(near.share * sum)) };
-    d.partial_cmp(&bound) != Some(Ordering::Greater)
+    let far = |a: f64, b: f64| a.partial_cmp(&b) == Some(Ordering::Greater);
+    !(far(d, bound) || (!l1 && far(near.from, sum)))
 }
 
 vectorized! {
     /// Sets `rows_i` to 1 where an entry of row i is near, within the rounding error of this very test.
     fn find_rows<FMA, 'a, T: Real>(
-        rows: &'a mut [T], statistics: &'a [T], xx: &'a [T], yy: &'a [T], bounds: [T; 2], l1: bool
+        rows: &'a mut [T], statistics: &'a [T], xx: &'a [T], yy: &'a [T], bounds: [T; 3], l1: bool
     ) {
         let lane = |v: T| v.lane::<FMA>();
         let (zero, one) = (T::Lane::<FMA>::of(0.0), T::Lane::<FMA>::of(1.0));
-        let [within, share] = bounds.map(lane);
+        let [from, within, share] = bounds.map(lane);
         for ((row, &xx), found) in statistics.chunks_exact(yy.len()).zip(xx).zip(rows) {
             let mut any = [zero; SUMS];
             for (row, yy) in row.chunks(SUMS).zip(yy.chunks(SUMS)) {
@@ -83,7 +84,9 @@ vectorized! {
                     let (d, bound) = if l1 {
                         (lane(s), within)
                     } else {
-                        (sum - (lane(s) + lane(s)), within.min(share * sum))
+                        // No distance is below zero by more than a rounding error.
+                        let bound = T::Lane::<FMA>::select_gt(from, sum, T::Lane::<FMA>::of(-1.0) * sum, within.min(share * sum));
+                        (sum - (lane(s) + lane(s)), bound)
                     };
                     *any = T::Lane::<FMA>::select_gt(d, bound, *any, one);
                 }

@@ -122,20 +122,24 @@ impl RandomFeatures {
     pub(super) fn solution(self, problem: &Problem, x: Rows<'_>) -> Result<Solution> {
         let context = &problem.context;
         let (n, p) = (x.n(), self.dim());
-        let sigma = match (&self.form, context.device) {
-            (Form::Waves { centre }, Device::Cuda(_)) => {
-                let directions = Panel::from_host(context.device, self.directions.t().to_owned())?;
-                covariance_on(context.device, (n, p), context.progress, |rows| {
-                    let centred = &x.slice(rows).to_f64() - centre;
-                    Panel::from_host(context.device, centred)?.times(&directions)?.waves(self.amplitude)
-                })?
-            }
-            _ => in_precision!(context.precision, T => {
+        let sigma = match self.on_device(context.device)? {
+            Some(waves) => covariance_on(context.device, (n, p), context.progress, |rows| waves(x.slice(rows)))?,
+            None => in_precision!(context.precision, T => {
                 covariance(n, p, context.progress, |rows| Ok(self.at::<T>(x.slice(rows))))?
             }),
         };
         let (eigenvalues, coefficients) = principal_pairs(context, sigma.view(), problem.k)?;
         Ok(Solution::new(eigenvalues, Extension { features: Box::new(self), coefficients }))
+    }
+
+    /// φ `[b, p]` of points `[b, d]` on a GPU, in f64; none on the CPU, and for positive features.
+    pub(crate) fn on_device(&self, device: Device) -> Result<Option<impl Fn(Rows<'_>) -> Result<Panel> + '_>> {
+        let (Form::Waves { centre }, Device::Cuda(_)) = (&self.form, device) else { return Ok(None) };
+        let directions = Panel::from_host(device, self.directions.t().to_owned())?;
+        Ok(Some(move |x: Rows<'_>| {
+            let centred = &x.to_f64() - centre;
+            Panel::from_host(device, centred)?.times(&directions)?.waves(self.amplitude)
+        }))
     }
 
     /// The same over points that are not in memory.

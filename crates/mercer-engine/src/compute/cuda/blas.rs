@@ -65,6 +65,12 @@ impl Matrix {
 }
 
 impl Gpu {
+    /// Makes cuBLAS ready. Products report no error of their own: where its workspace does not fit, this says so.
+    pub(super) fn blas_ready(&'static self) -> Result<()> {
+        self.bind();
+        lock(&self.blas).handle(self).map(drop)
+    }
+
     /// `C_j ← α A_j B_j + β C_j`, `A` `[m, p]`, `B` `[p, n]`, `C` `[m, n]`, for `count` matrices, in f32 with factors rounded
     /// as [`Gpu::math`] says.
     #[allow(clippy::too_many_arguments)]

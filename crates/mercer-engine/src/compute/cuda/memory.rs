@@ -59,6 +59,10 @@ pub struct Buffer {
     size: usize,
 }
 
+/// Bytes that the driver copies from the host before a call returns. Of larger copies from pageable memory it promises nothing: a
+/// function that is asynchronous "might be synchronous".
+const STAGED: usize = 64 << 10;
+
 impl Buffer {
     /// The device that holds the buffer.
     pub fn gpu(&self) -> &'static Gpu {
@@ -88,9 +92,12 @@ impl Buffer {
 
     fn write_on<T: Plain>(&self, stream: &CudaStream, at_bytes: usize, data: &[T]) {
         if let Some(to) = self.range(at_bytes, size_of_val(data)).filter(|_| self.may_transfer()) {
-            // SAFETY: the range was checked, plain numbers have no bytes that are not set, and the driver stages pageable
-            // memory before it returns. Nothing is being recorded, so that no later replay reads `data`.
+            // SAFETY: the range was checked, plain numbers have no bytes that are not set, and the copy has read `data` when this returns:
+            // the driver takes few bytes at once, and more are waited for. Nothing is being recorded, so that no later replay reads `data`.
             self.gpu.note(unsafe { result::memcpy_htod_async(to, data, stream.cu_stream()) });
+            if size_of_val(data) > STAGED {
+                self.gpu.note(stream.synchronize());
+            }
         }
     }
 

@@ -8,6 +8,7 @@ use super::launch::{Arg, BLOCK, args};
 use super::memory::Buffer;
 use super::module::kernels;
 use crate::Result;
+use crate::compute::Math;
 use crate::linalg::Part;
 use std::ops::Range;
 
@@ -190,6 +191,24 @@ pub fn product([n, a, b]: [usize; 3], (left, transposed): (&Buffer, bool), right
         return out.zero(0, 8 * rows * b);
     }
     gpu.gemm_f64([rows, inner, b], 1.0, left, right, 0.0, matrix(out, b));
+}
+
+/// `out` `[n, m]` ← `A Bᵀ` in `math`, for f32 matrices `A` `[n, p]` and `B` `[m, p]` that begin with these rows of their buffers.
+pub fn row_products(
+    math: Math,
+    [n, p, m]: [usize; 3],
+    [(a, a_row), (b, b_row)]: [(&Buffer, usize); 2],
+    out: &mut Buffer,
+) -> Result<()> {
+    out.gpu().blas_ready()?;
+    let fits = |buffer: &Buffer, rows: usize, width: usize| buffer.bytes() >= 4 * rows * width;
+    let inside = fits(a, a_row + n, p) && fits(b, b_row + m, p) && fits(out, n, m);
+    assert!(inside, "row_products: the buffers are too small for [{n}, {p}] and [{m}, {p}]");
+    let (gpu, at) = (out.gpu(), |buffer: &Buffer, row: usize| Matrix::new(buffer.pointer() + 4 * (row * p) as u64, p));
+    let before = gpu.set_math(math);
+    gpu.gemm_f32([n, p, m], 1, 1.0, at(a, a_row), at(b, b_row).t(), 0.0, Matrix::new(out.pointer(), m));
+    gpu.set_math(before);
+    Ok(())
 }
 
 /// The sum that is taken over each column.

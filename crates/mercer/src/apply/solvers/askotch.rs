@@ -46,6 +46,9 @@ const DIVERGED: f64 = 16.0;
 /// Blocks that there should be.
 const COUNT: usize = 50;
 
+/// Steps of an epoch, at most: of millions of rows it is a part of them, so that an interrupt and a checkpoint need not wait for all.
+const STEPS: usize = 256;
+
 impl<'a> Askotch<'a> {
     pub fn new(equations: &Equations<'a>, context: &FitContext<'_>) -> Result<Self> {
         let n = equations.y.nrows();
@@ -83,7 +86,9 @@ impl Epochs for Askotch<'_> {
         let [β_all, rest, a_all, not_a] = [β, 1.0 - β, a, 1.0 - a].map(all);
         let mut seen = Array1::<f64>::zeros(c.ncols());
         let order = self.rng.sample(c.nrows(), c.nrows());
-        for (number, block) in self.blocks.iter().enumerate() {
+        let steps = self.blocks.len().min(STEPS);
+        let rows_seen = self.blocks[..steps].iter().map(Range::len).sum::<usize>();
+        for (number, block) in self.blocks[..steps].iter().enumerate() {
             // In the order of the points, which neighbouring rows of a tile have in common with its columns.
             let mut rows = order[block.clone()].to_vec();
             rows.sort_unstable();
@@ -96,12 +101,13 @@ impl Epochs for Askotch<'_> {
             v.add_to_rows(&block, γ, &d)?;
             // W takes the place of Z.
             z.add_to_rows(&block, 1.0, &d)?;
-            if number + 1 == self.blocks.len() {
+            if number + 1 == steps {
                 *c = z.try_clone()?;
             }
             z.scale(&not_a)?;
             z.axpy(&a_all, &v)?;
         }
+        seen *= c.nrows() as f64 / rows_seen as f64;
         let total = seen.sum();
         if self.least.is_some_and(|least| total > DIVERGED * least) {
             (self.bound, self.least) = (0.25 * self.bound, None);

@@ -5,8 +5,9 @@ use crate::linalg::{Panel, Part, eigh};
 use crate::model::Bundle;
 use crate::operator::{Side, gram};
 use crate::rng::Rng;
-use crate::{FitContext, Result};
+use crate::{FitContext, Progress, Result};
 use ndarray::{Array1, s};
+use std::cell::OnceCell;
 use std::ops::Range;
 
 /// `(ΦᵀWΦ + αI) V = ΦᵀWY`, ridge regression on landmarks.
@@ -16,20 +17,39 @@ pub(in crate::apply) struct Landmarked<'a, 'd> {
     pub alpha: f64,
     /// Y `[n, m]`
     pub y: &'a Panel,
-    /// ΦᵀWY `[r, m]`
-    pub right: &'a Panel,
+    right: OnceCell<Panel>,
+}
+
+impl<'a, 'd> Landmarked<'a, 'd> {
+    pub fn new(design: &'a Design<'d>, alpha: f64, y: &'a Panel) -> Self {
+        Landmarked { design, alpha, y, right: OnceCell::new() }
+    }
+
+    /// ΦᵀWY `[r, m]`, computed when it is first asked for; the first epoch of EigenPro sums it up on its way.
+    pub fn right(&self) -> Result<&Panel> {
+        if let Some(right) = self.right.get() {
+            return Ok(right);
+        }
+        let right = self.design.transposed(self.y)?;
+        Ok(self.right.get_or_init(|| right))
+    }
+
+    /// Zeros `[r, m]` on the device of Y.
+    pub fn zeros(&self) -> Result<Panel> {
+        Panel::zeros(self.y.device(), [self.design.map.dim(), self.y.ncols()])
+    }
 }
 
 impl Judged for Landmarked<'_, '_> {
     fn norms(&self) -> Result<Vec<f64>> {
-        squares(self.right)
+        squares(self.right()?)
     }
 
-    fn remainder(&self, v: &Panel) -> Result<Panel> {
-        let mut r = self.right.try_clone()?;
+    fn missed(&self, v: &Panel) -> Result<Vec<f64>> {
+        let mut r = self.right()?.try_clone()?;
         r.subtract(&self.design.normal(v)?);
         r.axpy(&vec![-self.alpha; v.ncols()], v)?;
-        Ok(r)
+        squares(&r)
     }
 }
 
@@ -62,6 +82,7 @@ pub(in crate::apply) struct DelayedEigenPro<'a, 's, 'd> {
     /// Points of a window.
     window: usize,
     state: State,
+    progress: &'a dyn Progress,
 }
 
 struct State {
@@ -86,9 +107,12 @@ const DAMPED: usize = 200;
 /// Points of a batch, at least and at most.
 const BATCHES: (usize, usize) = (32, 4096);
 
+/// Earlier points of a window that are multiplied at once, so that a GPU needs memory for few sizes.
+const BEFORE: usize = 16_384;
+
 impl<'a, 's, 'd> DelayedEigenPro<'a, 's, 'd> {
     /// Decomposes K on the sample.
-    pub fn new(system: &'a Landmarked<'s, 'd>, context: &FitContext<'_>) -> Result<Self> {
+    pub fn new(system: &'a Landmarked<'s, 'd>, context: &'a FitContext<'_>) -> Result<Self> {
         let (design, n) = (system.design, system.y.nrows());
         let (kernel, z) = (design.map.kernel(), design.map.landmarks());
         let size = (z.nrows() / 4).clamp(z.nrows().min(200), SAMPLE);
@@ -109,10 +133,10 @@ impl<'a, 's, 'd> DelayedEigenPro<'a, 's, 'd> {
         // τ is at most a half.
         let most = (0.5 / (step * ridge)).min(n as f64) as usize;
         let window = (z.nrows() / batch * batch).clamp(batch, most.max(batch));
-        let zero = || zeros_like(system.right);
+        let zero = || system.zeros();
         let rng = Rng::new(context.seed).fork(0x6465_6c61);
         let state = State { v: zero()?, sum: zero()?, count: 0, seen: zero()?, seen_epochs: 0, epochs: 0, rng };
-        Ok(DelayedEigenPro { system, damping, step, batch, window, state })
+        Ok(DelayedEigenPro { system, damping, step, batch, window, state, progress: context.progress })
     }
 
     /// `G Gᵀ H` `[s, m]` for `H` `[s, m]`.
@@ -120,8 +144,9 @@ impl<'a, 's, 'd> DelayedEigenPro<'a, 's, 'd> {
         self.damping.times(&self.damping.t_times(h)?)
     }
 
-    /// The batches of the points `rows`, and then the projection; returns `Φᵀ w R` `[r, m]` of these points.
-    fn window(&mut self, rows: &[usize]) -> Result<Panel> {
+    /// The batches of the points `rows`, and then the projection; returns `Φᵀ w R` `[r, m]` of these points. Where ΦᵀWY is summed up,
+    /// `κ(Z,X) w Y` is added to `of_targets` `[M, m]`.
+    fn window(&mut self, rows: &[usize], of_targets: Option<&mut Panel>) -> Result<Panel> {
         let Landmarked { design, alpha, y, .. } = *self.system;
         let (pair, columns) = (&design.pair, y.ncols());
         let all = |factor: f64| vec![factor; columns];
@@ -138,9 +163,10 @@ impl<'a, 's, 'd> DelayedEigenPro<'a, 's, 'd> {
             let (points, own) = (of(start..end), Part::Range(start..end));
             let mut r = left.rows(&own)?;
             r.subtract(&pair.product(points.clone(), sample.clone(), &at_sample)?);
-            if start > 0 {
-                let before = c.rows(&Part::Range(0..start))?;
-                r.subtract(&pair.product(points.clone(), of(0..start), &before)?);
+            for first in (0..start).step_by(BEFORE) {
+                let before = first..start.min(first + BEFORE);
+                let coefficients = c.rows(&Part::Range(before.clone()))?;
+                r.subtract(&pair.product(points.clone(), of(before), &coefficients)?);
             }
             r.scale_rows(&w.rows(&own)?);
             r.scale(&all(self.step))?;
@@ -149,11 +175,23 @@ impl<'a, 's, 'd> DelayedEigenPro<'a, 's, 'd> {
         }
         let τ = self.step * alpha * rows.len() as f64 / y.nrows() as f64;
         at_sample.axpy(&all(τ), &self.damped(&pair.product(sample.clone(), z.clone(), &a)?)?)?;
-        let mut seen = design.projected(&pair.product(z.clone(), x, &c)?)?;
-        let damped = design.projected(&pair.product(z, sample, &at_sample)?)?;
+        // Columns beside each other cost one product, or one solve with the factor of κ(Z,Z).
+        let at_landmarks = match of_targets {
+            Some(sum) => {
+                let mut weighted = y.rows(&x.1)?;
+                weighted.scale_rows(&w);
+                let both = pair.product(z.clone(), x, &c.joined(&weighted)?)?;
+                sum.axpy(&all(1.0), &both.columns(columns..2 * columns)?)?;
+                both.columns(0..columns)?
+            }
+            None => pair.product(z.clone(), x, &c)?,
+        };
+        let damped = pair.product(z, sample, &at_sample)?;
+        let both = design.projected(&at_landmarks.joined(&damped)?)?;
+        let mut seen = both.columns(0..columns)?;
         self.state.v.scale(&all(1.0 - τ))?;
         self.state.v.axpy(&all(1.0), &seen)?;
-        self.state.v.axpy(&all(1.0), &damped)?;
+        self.state.v.axpy(&all(1.0), &both.columns(columns..2 * columns)?)?;
         seen.scale(&all(1.0 / self.step))?;
         Ok(seen)
     }
@@ -186,16 +224,24 @@ impl Epochs for DelayedEigenPro<'_, '_, '_> {
             (self.state.seen, self.state.seen_epochs) = (zeros_like(v)?, 0);
             (self.state.sum, self.state.count) = (zeros_like(v)?, 0);
         }
+        let landmarks = self.system.design.map.landmarks().nrows();
+        let unknown = first && self.system.right.get().is_none();
+        let mut of_targets = unknown.then(|| Panel::zeros(v.device(), [landmarks, columns])).transpose()?;
         for (i, rows) in order.chunks(self.window).enumerate() {
             let share = -self.system.alpha * rows.len() as f64 / n as f64;
             self.state.seen.axpy(&all(share), &self.state.v)?;
-            let gradient = self.window(rows)?;
+            let gradient = self.window(rows, of_targets.as_mut())?;
+            self.progress.step("EigenPro's rows of an epoch", (i + 1) * self.window, n, "");
             self.state.seen.axpy(&all(1.0), &gradient)?;
             // The first steps are far from the solution.
             if !first || i >= half {
                 self.state.sum.axpy(&all(1.0), &self.state.v)?;
                 self.state.count += 1;
             }
+        }
+        if let Some(sum) = of_targets {
+            let right = self.system.design.projected(&sum)?;
+            self.system.right.get_or_init(|| right);
         }
         self.state.epochs += 1;
         self.state.seen_epochs += 1;
@@ -209,7 +255,7 @@ impl Epochs for DelayedEigenPro<'_, '_, '_> {
         let State { v, sum, count, seen, seen_epochs, epochs, rng } = &self.state;
         bundle.set("rng", rng);
         bundle.set("averaged", (count, seen_epochs, epochs));
-        for (name, matrix) in [("v", v), ("sum", sum), ("seen", seen)] {
+        for (name, matrix) in [("v", v), ("sum", sum), ("seen", seen), ("right", self.system.right()?)] {
             bundle.put(name, matrix.to_host()?);
         }
         Ok(())
@@ -217,8 +263,10 @@ impl Epochs for DelayedEigenPro<'_, '_, '_> {
 
     fn load(&mut self, bundle: &Bundle, shape: (usize, usize)) -> Result<()> {
         let (count, seen_epochs, epochs) = bundle.value("averaged")?;
-        let device = self.system.right.device();
-        let [v, sum, seen] = ["v", "sum", "seen"].map(|name| panel(bundle, name, shape, device));
+        let device = self.system.y.device();
+        let [v, sum, seen, right] = ["v", "sum", "seen", "right"].map(|name| panel(bundle, name, shape, device));
+        let right = right?;
+        self.system.right.get_or_init(|| right);
         self.state = State { v: v?, sum: sum?, count, seen: seen?, seen_epochs, epochs, rng: bundle.value("rng")? };
         Ok(())
     }

@@ -7,7 +7,7 @@
 //! | `askotch` | the exact solution on a block of rows, accelerated |
 //! | `delayed` | gradient steps on batches of rows, projected on the span of the landmarks after some of them |
 //!
-//! Each is an [`Epochs`]: an epoch takes as many kernel values as one product with K. What they share is here: the tolerance, the limit, the
+//! Each is an [`Epochs`]: an epoch takes as many kernel values as one product with K, or fewer where there are millions of rows. What they share is here: the tolerance, the limit, the
 //! best iterate, the curve of residuals. Checkpoints, interrupts and progress are those of training (`training.rs`), which
 //! conjugate gradients use too.
 
@@ -29,8 +29,10 @@ use crate::compute::Device;
 use crate::linalg::{Panel, Part};
 use crate::model::Bundle;
 use crate::operator::Operator;
+use crate::rng::Rng;
 use crate::training::{Identity, Run, Task};
 use crate::{FitContext, Result};
+use std::cell::OnceCell;
 use std::ops::Range;
 
 /// An iterative solver of `(K + αI) C = Y` that sees a part of K at a time. Example: [`Ridge`](super::Ridge).
@@ -87,17 +89,29 @@ pub(super) trait Judged {
     /// `‖b_j‖²` of the right-hand sides `[m]`.
     fn norms(&self) -> Result<Vec<f64>>;
 
-    /// `B − A C` for `C` `[n, m]`.
-    fn remainder(&self, c: &Panel) -> Result<Panel>;
+    /// `‖b_j − A c_j‖²` `[m]` for `C` `[n, m]`.
+    fn missed(&self, c: &Panel) -> Result<Vec<f64>>;
 }
+
+/// Rows from which the residual of many more is estimated.
+const SAMPLED: usize = 65_536;
 
 impl Judged for Equations<'_> {
     fn norms(&self) -> Result<Vec<f64>> {
         squares(self.y)
     }
 
-    fn remainder(&self, c: &Panel) -> Result<Panel> {
-        self.residual(&Part::All, c)
+    /// From [`SAMPLED`] rows drawn at random where there are many more: their sum is that of all rows to a percent, and takes seconds where all
+    /// rows would take as long as an epoch.
+    fn missed(&self, c: &Panel) -> Result<Vec<f64>> {
+        let n = c.nrows();
+        if n <= 16 * SAMPLED {
+            return squares(&self.residual(&Part::All, c)?);
+        }
+        let mut rows = Rng::new(n as u64).fork(0x7265_7369).sample(n, SAMPLED);
+        rows.sort_unstable();
+        let sums = squares(&self.residual(&Part::Rows(&rows), c)?)?;
+        Ok(sums.into_iter().map(|sum| sum * n as f64 / SAMPLED as f64).collect())
     }
 }
 
@@ -117,7 +131,7 @@ pub(super) trait Epochs {
 }
 
 /// Runs epochs from `start` `[n, m]` until every `‖b − Ac‖ ≤ tolerance·‖b‖`, at most `limit` of them. Where they end before, the
-/// result is the best iterate with its true residual.
+/// result is the best iterate with its true residual, estimated from a sample of rows where there are more than a million.
 pub(super) fn run(
     solver: &mut dyn Epochs,
     equations: &dyn Judged,
@@ -126,7 +140,7 @@ pub(super) fn run(
     monitor: Monitor,
     context: &FitContext,
 ) -> Result<Converged> {
-    let (norms, saving, c) = (equations.norms()?, monitor.saving(), start.try_clone()?);
+    let (norms, saving, c) = (OnceCell::new(), monitor.saving(), start.try_clone()?);
     let (curve, held_out) = (vec![], vec![]);
     let mut passes = Passes {
         solver,
@@ -164,8 +178,8 @@ const DIVERGED: f64 = 1e4;
 struct Passes<'a> {
     solver: &'a mut dyn Epochs,
     equations: &'a dyn Judged,
-    /// `‖b_j‖²` `[m]`
-    norms: Vec<f64>,
+    /// `‖b_j‖²` `[m]`, from the first time that they are needed.
+    norms: OnceCell<Vec<f64>>,
     tolerance: f64,
     limit: usize,
     monitor: Monitor<'a>,
@@ -182,17 +196,26 @@ struct Passes<'a> {
 }
 
 impl Passes<'_> {
+    /// `‖b_j‖²` `[m]`
+    fn norms(&self) -> Result<&[f64]> {
+        if let Some(norms) = self.norms.get() {
+            return Ok(norms);
+        }
+        let norms = self.equations.norms()?;
+        Ok(self.norms.get_or_init(|| norms))
+    }
+
     /// The largest `‖r‖/‖b‖` of the columns, from the squares of the residuals `[m]`.
-    fn relative(&self, sums: &[f64]) -> f64 {
-        largest(sums.iter().zip(&self.norms).map(|(r, y)| excess(r.sqrt(), y.sqrt())))
+    fn relative(&self, sums: &[f64]) -> Result<f64> {
+        Ok(largest(sums.iter().zip(self.norms()?).map(|(r, y)| excess(r.sqrt(), y.sqrt()))))
     }
 
     /// The true residual of `c` `[n, m]`.
     fn measured(&self, c: &Panel) -> Result<f64> {
         if c.all_within(0.0)? {
-            return Ok(self.relative(&self.norms));
+            return self.relative(self.norms()?);
         }
-        Ok(self.relative(&squares(&self.equations.remainder(c)?)?))
+        self.relative(&self.equations.missed(c)?)
     }
 
     /// The best iterate and its true residual.
@@ -227,7 +250,7 @@ impl Task for Passes<'_> {
 
     fn advance(&mut self) -> Result<()> {
         let sums = self.solver.epoch(&mut self.c)?;
-        let seen = self.relative(&sums);
+        let seen = self.relative(&sums)?;
         let least = self.best.as_ref().map_or(f64::INFINITY, |(least, _)| *least);
         if !(seen.is_finite() && seen < DIVERGED * least.min(1.0)) {
             self.curve.extend(seen.is_finite().then_some(seen));
@@ -323,7 +346,6 @@ mod tests {
     use crate::kernel::Kernel;
     use crate::linalg::Cholesky;
     use crate::operator::DenseOperator;
-    use crate::rng::Rng;
     use ndarray::Array2;
 
     fn normal(n: usize, d: usize, seed: u64) -> Array2<f64> {

@@ -3,7 +3,7 @@
 use super::super::{Precision, Real};
 use super::launch::{Card, Launch, NO_DIAGONAL, Tiling, columns_per_pass, padded};
 use super::program::{Kind, Program};
-use super::{ADVICE, Arithmetic, STAGING};
+use super::{ADVICE, Arithmetic, STAGING, wide};
 use crate::Result;
 use crate::compute::cuda::{Arg, Buffer, Gpu, Source, panel};
 use crate::compute::{Math, Tensor};
@@ -62,9 +62,9 @@ impl CudaKernel {
         self.gpu
     }
 
-    /// Queues a function of the source `kind`. The callers, all in this file, pass the arguments that the table in `mod.rs`
+    /// Queues a function of the source `kind`. The callers, all in this file and in `wide.rs`, pass the arguments that the table in `mod.rs`
     /// lists, with memory that was allocated for the numbers of points and columns which they also pass.
-    fn launch(&self, kind: Kind, launch: Launch, arguments: &[Arg]) {
+    pub(super) fn launch(&self, kind: Kind, launch: Launch, arguments: &[Arg]) {
         let mut sources = self.sources.lock().unwrap_or_else(PoisonError::into_inner);
         let source = sources.entry(kind).or_insert_with(|| Source::new(self.program.source(kind)));
         // SAFETY: as said above.
@@ -79,7 +79,8 @@ impl CudaKernel {
     /// Temporary memory in bytes of a product `[n, m]` with `columns` columns: values and partial sums.
     pub fn product_bytes(&self, n: usize, m: usize, columns: usize) -> usize {
         let nc = columns_per_pass(columns);
-        self.program.values_bytes(m, nc) + self.program.partial_bytes(n, m, nc)
+        let block = if self.program.is_wide() { wide::block_bytes(n, m) } else { 0 };
+        self.program.values_bytes(m, nc) + self.program.partial_bytes(n, m, nc) + block
     }
 
     /// Raw points, as they are copied from the host; see [`Program::pack`].
@@ -177,6 +178,9 @@ impl CudaKernel {
         columns: usize,
         y: u64,
     ) -> Result<()> {
+        if self.program.is_wide() {
+            return self.wide_product(double, [a, b], (places, diagonal), v, columns, y);
+        }
         let (n, m) = (a.n, b.n);
         let what = || format!("a product of {n}×{m} kernel values with {columns} columns");
         let nc = columns_per_pass(columns);

@@ -10,6 +10,7 @@
 //! | `Kind::Gram` | the same | `a, axx, b, byy, a_pad, b_pad, tiles, tiles_per_split, diagonal, out, n, m, ld` |
 //! | `Kind::MirroredGram` | the same | those of `Gram` with `b = a`, `diagonal = 0`, `m = n` |
 //! | `Kind::GatheredProduct`, `Kind::GatheredGram` | the same | those of the others, with `a_places, b_places` after `diagonal` |
+//! | `Kind::Wide` | `wide` | `a, axx, b, byy, a_pad, b_pad, diagonal, a_places, b_places, s, n, m, r0, c0, v, partial` |
 //! | `Kind::Prepare` | `prepare_points` | `x, rows, out, xx, n, n_pad, first, count` |
 //! | | `gather_points` | `x, norms, x_pad, rows, first, out, xx, n, n_pad` |
 //! | | `prepare_values` | `v, out, m, m_pad, ld, c0, columns` |
@@ -18,6 +19,9 @@
 //! | `image_source` | `image_pairs` | `a, b, first, m, which, out` |
 //! | | `combine` | `values, n, m, diagonal, mirror, known, a_names, b_names` |
 //! | | `multiply` | `k, v, y, n, m, columns` |
+//!
+//! Points of many coordinates in TF32 have no tiles: cuBLAS computes the inner products of a block of K, and `wide.cu` multiplies κ of
+//! them by V (`wide.rs`).
 //!
 //! Points that another library holds in the memory of the GPU are surveyed and packed there (`foreign.cu`, `foreign*.rs`); those
 //! from the host are packed by the host.
@@ -61,6 +65,7 @@ mod renewal;
 mod sets;
 #[cfg(test)]
 mod tests;
+mod wide;
 mod zonal;
 
 pub(crate) use device::BatchGram;

@@ -1,19 +1,22 @@
 //! Generates the CUDA source of a kernel expression, and its launches.
 
 use super::super::Real;
-use super::super::points::{Plan, View as Lifted};
+use super::super::memory::zeros;
+use super::super::points::Plan;
 use super::super::twins::{Names, keys};
 use super::launch::{Card, Shape, Tiling, padded, simt_shape, tensor_shape, tiling};
 use super::renewal::{Renewal, largest};
-use super::{Arithmetic, foreign, image_source, kappa};
+use super::{Arithmetic, foreign, image_source, kappa, wide};
 use crate::data::Rows;
 use crate::kernel::{Kernel, Statistic, catalogue};
 use crate::simd::source::{PRELUDE, Style};
-use ndarray::{Array2, ArrayView2, Axis, concatenate};
+use ndarray::{Array2, Axis, s};
+use rayon::prelude::*;
 use std::fmt::Write;
 
 const TENSOR: &str = include_str!("tensor.cu");
 const SIMT: &str = include_str!("simt.cu");
+const WIDE: &str = include_str!("wide.cu");
 const PREPARE: &str = include_str!("prepare.cu");
 
 /// Largest number of operations of a formula that is unrolled twice in the inner loop.
@@ -36,6 +39,9 @@ pub(super) struct Program {
     names: Names,
 }
 
+/// Points that a thread packs together.
+const STRIP: usize = 64;
+
 /// The most names; each must be a number of the tiles.
 const MOST_NAMES: usize = 1 << 24;
 
@@ -55,6 +61,8 @@ pub(super) enum Kind {
     Product { nc: usize },
     /// The same, where A or B may be points of a set in another order, see [`super::sets`].
     GatheredProduct { nc: usize },
+    /// `Y += κ(A, B) V` from inner products, for points that are wide, see [`wide`].
+    Wide { nc: usize },
     /// `κ(A, B)`
     Gram,
     /// The same, where A or B may be points of a set in another order.
@@ -140,16 +148,26 @@ impl Program {
         if points.views.len() == 1 && self.low_first() == 0 && !self.has_twins() {
             return points.views.remove(0).x;
         }
-        let of_low =
-            |view: &Lifted<T>| if view.low.is_empty() { Array2::default(view.x.dim()) } else { view.low.clone() };
-        let lows: Vec<Array2<T>> =
-            if self.low_first() > 0 { points.views.iter().map(of_low).collect() } else { vec![] };
-        let name = |(i, _): (usize, usize)| T::of(self.name(points.keys[i]));
-        let names = Array2::from_shape_fn((points.n, usize::from(self.has_twins())), name);
-        let views = points.views.iter().map(|v| v.x.view()).chain(lows.iter().map(|low| low.view()));
-        let parts: Vec<ArrayView2<T>> = views.chain([names.view()]).collect();
-        let all = concatenate(Axis(1), &parts).expect("every part has a row for each point");
-        all.as_standard_layout().into_owned()
+        let (width, low_first) = (self.source_width(), self.low_first());
+        let mut all = Array2::from_shape_vec((points.n, width), zeros(points.n * width)).expect("n·p values");
+        // Row by row: side by side in memory, whatever the number of parts.
+        let strips: Vec<_> = all.axis_chunks_iter_mut(Axis(0), STRIP).enumerate().collect();
+        strips.into_par_iter().for_each(|(strip, mut all)| {
+            for (i, mut to) in all.rows_mut().into_iter().enumerate() {
+                let i = strip * STRIP + i;
+                for (view, place) in points.views.iter().zip(&self.views) {
+                    let (at, p) = (place.source_first, view.x.ncols());
+                    to.slice_mut(s![at..at + p]).assign(&view.x.row(i));
+                    if low_first > 0 && !view.low.is_empty() {
+                        to.slice_mut(s![low_first + at..low_first + at + p]).assign(&view.low.row(i));
+                    }
+                }
+                if self.has_twins() {
+                    to[width - 1] = T::of(self.name(points.keys[i]));
+                }
+            }
+        });
+        all
     }
 
     /// Whether raw points may be rounded to f32: the tiles are, and nothing of what rounding removes is kept.
@@ -213,12 +231,20 @@ impl Program {
 
     /// Bytes of the partial results of a product: `[splits, padded(n), nc]` in f32 on tensor cores, f64 elsewhere.
     pub fn partial_bytes(&self, n: usize, m: usize, nc: usize) -> usize {
+        if self.is_wide() {
+            return wide::partial_bytes(n, m, nc);
+        }
         self.tiling(Kind::Product { nc }, n, m).splits() * padded(n) * nc * self.partial_scalar()
     }
 
     /// Bytes of the values of one pass as `prepare_values` writes them.
     pub fn values_bytes(&self, m: usize, nc: usize) -> usize {
         self.halves() * padded(m) * nc * self.arithmetic.bytes()
+    }
+
+    /// Whether products are those of `wide.rs`.
+    pub fn is_wide(&self) -> bool {
+        wide::is_wide(self.arithmetic, self.width())
     }
 
     /// Numbers that represent one value.
@@ -248,6 +274,7 @@ impl Program {
         match kind {
             Kind::Product { nc } | Kind::GatheredProduct { nc } => self.tile_source(nc, kind),
             Kind::Gram | Kind::GatheredGram | Kind::MirroredGram => self.tile_source(0, kind),
+            Kind::Wide { nc } => self.wide_source(nc),
             Kind::Prepare { nc, double } => self.prepare_source(nc, double),
         }
     }
@@ -259,7 +286,7 @@ impl Program {
         define(&mut text, "TARGET", name(self.arithmetic == Arithmetic::F64));
         define(&mut text, "PARTIAL", name(!self.arithmetic.is_tensor()));
         define(&mut text, "ROUND_TF32", u32::from(self.arithmetic == Arithmetic::Tf32));
-        define(&mut text, "TRANSPOSED", u32::from(self.arithmetic.is_tensor()));
+        define(&mut text, "TRANSPOSED", u32::from(self.arithmetic.is_tensor() && !self.is_wide()));
         define(&mut text, "HALVES", self.halves());
         define(&mut text, "NC", nc);
         define(&mut text, "D", self.width());
@@ -284,6 +311,28 @@ impl Program {
         format!("{text}{PRELUDE}{}{PREPARE}", kappa::function(&self.plan, self.views.len(), Style::Exact))
     }
 
+    /// What the sources of tiles and of wide points have in common.
+    fn define_statistics(&self, text: &mut String) {
+        define(text, "VIEWS", self.views.len());
+        define(text, "TWINS", u32::from(self.has_twins()));
+        define(text, "STATISTICS", self.plan.statistics.len());
+        let list = self.plan.statistics.iter().enumerate().map(|(i, &(view, kind))| {
+            let View { first, width, .. } = self.views[view];
+            format!("X({i}, {first}, {width}, {})", kind == Statistic::L1)
+        });
+        define(text, "STATISTIC_LIST", list.collect::<Vec<_>>().join(" "));
+    }
+
+    fn wide_source(&self, nc: usize) -> String {
+        let mut text = String::new();
+        define(&mut text, "ARITHMETIC", "FAST");
+        define(&mut text, "D", self.width());
+        define(&mut text, "NC", nc);
+        self.define_statistics(&mut text);
+        let renewal = self.renewal.source(&self.plan, self.views.len(), self.arithmetic, false, &mut text);
+        format!("{text}{PRELUDE}{}{renewal}{WIDE}", self.kappa)
+    }
+
     /// `nc` is 0 for a Gram matrix.
     fn tile_source(&self, nc: usize, kind: Kind) -> String {
         let (gram, mirror) = (nc == 0, kind == Kind::MirroredGram);
@@ -304,15 +353,9 @@ impl Program {
         define(&mut text, "GRAM", u32::from(gram));
         define(&mut text, "MIRROR", u32::from(mirror));
         define(&mut text, "GATHERED", u32::from(gathered));
-        define(&mut text, "VIEWS", self.views.len());
-        define(&mut text, "TWINS", u32::from(self.has_twins()));
-        define(&mut text, "STATISTICS", self.plan.statistics.len());
-        let list = self.plan.statistics.iter().enumerate().map(|(i, &(view, kind))| {
-            let View { first, width, .. } = self.views[view];
-            format!("X({i}, {first}, {width}, {})", kind == Statistic::L1)
-        });
-        define(&mut text, "STATISTIC_LIST", list.collect::<Vec<_>>().join(" "));
-        let renewal = self.renewal.source(&self.plan, self.views.len(), self.arithmetic, &mut text);
+        self.define_statistics(&mut text);
+        let renewal =
+            self.renewal.source(&self.plan, self.views.len(), self.arithmetic, self.arithmetic.is_tensor(), &mut text);
         if self.arithmetic.is_tensor() {
             define(&mut text, "SPLIT", self.halves() - 1);
             define(&mut text, "WARPS", shape.rows / 32);
@@ -400,6 +443,10 @@ pub fn sources() -> Vec<(String, String)> {
         }
         let p = program("rbf", 5, arithmetic);
         put(format!("prepare-{arithmetic:?}"), &p, Kind::Prepare { nc: 8, double: false });
+    }
+    for nc in [8, 16, 32] {
+        put(format!("wide-784-Tf32-{nc}"), &program("rbf", 784, Arithmetic::Tf32), Kind::Wide { nc });
+        put(format!("near-wide-784-Tf32-{nc}"), &far("rbf", 784, Arithmetic::Tf32), Kind::Wide { nc });
     }
     for arithmetic in [Arithmetic::F32, Arithmetic::F64] {
         let p = program("rbf*linear + 2*laplacian + periodic", 5, arithmetic);

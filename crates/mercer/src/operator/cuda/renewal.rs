@@ -4,7 +4,7 @@ use super::super::near::{Near, Roundoff};
 use super::super::points::Plan;
 use super::super::tile::ranges;
 use super::program::define;
-use super::{Arithmetic, kappa};
+use super::{Arithmetic, kappa, wide};
 use crate::data::Rows;
 use crate::kernel::Statistic;
 use rayon::prelude::*;
@@ -24,7 +24,10 @@ pub(super) struct Renewal {
 impl Renewal {
     /// For points of `widths` columns whose largest squared norms are `a` and `b`, each a number a view.
     pub fn new(plan: &Plan, widths: &[usize], [a, b]: [&[f64]; 2], arithmetic: Arithmetic) -> Renewal {
-        let roundoff = roundoff(arithmetic);
+        // The sums of cuBLAS are as long as the points are wide.
+        let wide = widths.iter().any(|width| wide::is_wide(arithmetic, width.next_multiple_of(16)));
+        let roundoff =
+            Roundoff { run: if wide { f64::INFINITY } else { roundoff(arithmetic).run }, ..roundoff(arithmetic) };
         let sums: Vec<f64> = a.iter().zip(b).map(|(a, b)| a + b).collect();
         let near = by_statistic(plan, plan.near(&sums, widths, roundoff));
         let shows = |view: usize| plan.shows_rounding(view, a[view].max(b[view]), widths[view], roundoff);
@@ -37,13 +40,21 @@ impl Renewal {
         self.near.iter().all(Option::is_none)
     }
 
-    /// The source of `is_near` and `renewed`, and its definitions.
-    pub fn source(&self, plan: &Plan, views: usize, arithmetic: Arithmetic, definitions: &mut String) -> String {
+    /// The source of `is_near` and `renewed`, and its definitions; `together` if all lanes of a warp call it for one entry.
+    pub fn source(
+        &self,
+        plan: &Plan,
+        views: usize,
+        arithmetic: Arithmetic,
+        together: bool,
+        definitions: &mut String,
+    ) -> String {
         define(definitions, "NEAR", u32::from(!self.is_empty()));
         if self.is_empty() {
             return String::new();
         }
         define(definitions, "LOW", u32::from(self.low));
+        define(definitions, "TOGETHER", u32::from(together));
         let statistics = plan.statistics.len();
         let given = |i: usize| if i < statistics { format!("s[{i}]") } else { format!("d[{}]", i - statistics) };
         let norm = |of: &'static str, pad: &'static str| move |view: usize| format!("{of}[{view} * {pad}]");
@@ -53,17 +64,22 @@ impl Renewal {
         format!("{kappa}{}{NEAR}", self.test(plan, views, arithmetic))
     }
 
-    /// The source of `bool is_near(s0, …, xx0, …, yy0, …)`, with the arguments of `kappa`. Its bounds are powers of two, so that
+    /// The source of `bool is_near(s0, …, xx0, …, yy0, …)`, with the arguments of `kappa`. Its bounds are quarters of octaves, so that
     /// similar data share a compiled source.
     fn test(&self, plan: &Plan, views: usize, arithmetic: Arithmetic) -> String {
         let most: f64 = if arithmetic == Arithmetic::F64 { 1e300 } else { 1e30 };
-        let bound = |x: f64| format!("(real){:?}", x.log2().ceil().exp2().min(most));
+        let quarters = |x: f64| x.log2() * 4.0;
+        let bound = |x: f64| format!("(real){:?}", (quarters(x).ceil() / 4.0).exp2().min(most));
+        let least = |x: f64| format!("(real){:?}", (quarters(x).floor() / 4.0).exp2().min(most));
         let tests = self.near.iter().zip(&plan.statistics).enumerate().filter_map(|(i, (near, &(view, kind)))| {
-            let Near { within, share } = (*near)?;
+            let Near { from, within, share } = (*near)?;
             let sum = format!("(xx{view} + yy{view})");
             Some(match kind {
                 Statistic::L1 => format!("!(s{i} > {})", bound(within)),
-                _ => format!("!({sum} - 2 * s{i} > m_min({}, {} * {sum}))", bound(within), bound(share)),
+                _ => {
+                    let far = format!("{sum} - 2 * s{i} > m_min({}, {} * {sum})", bound(within), bound(share));
+                    if from > 0.0 { format!("!({sum} < {} || {far})", least(from)) } else { format!("!({far})") }
+                }
             })
         });
         let parameters = kappa::parameters(plan.statistics.len(), views);
@@ -73,7 +89,7 @@ impl Renewal {
 
 /// The errors of an arithmetic. Tensor cores add eight products at once and truncate, and Split drops the product of the low
 /// halves.
-fn roundoff(arithmetic: Arithmetic) -> Roundoff {
+pub(super) fn roundoff(arithmetic: Arithmetic) -> Roundoff {
     let powers = |sum: i32, point: i32, allowed: i32| {
         let [sum, point, allowed] = [sum, point, allowed].map(|e| 0.5f64.powi(e));
         Roundoff { sum, run: 8.0, point, allowed }
@@ -98,9 +114,11 @@ fn by_statistic(plan: &Plan, near: Vec<Option<Near>>) -> Vec<Option<Near>> {
     let mut joined: Vec<Option<Near>> = vec![None; plan.statistics.len()];
     for (leaf, near) in plan.leaves.iter().zip(near) {
         joined[*leaf] = match (joined[*leaf], near) {
-            (Some(known), Some(near)) => {
-                Some(Near { within: near.within.max(known.within), share: near.share.max(known.share) })
-            }
+            (Some(known), Some(near)) => Some(Near {
+                from: near.from.min(known.from),
+                within: near.within.max(known.within),
+                share: near.share.max(known.share),
+            }),
             (known, near) => near.or(known),
         };
     }

@@ -162,12 +162,15 @@ INLINE void evaluate(float (&s)[2][2][4], const Row &row, const float *yy, const
         s[i][j][e] = kappa(s[i][j][e], row.xx[i][e >> 1], e & 1 ? y.y : y.x);
     }
 #if NEAR
-    if (near) {
-        UNROLLED(q, 16) {
-            const int i = q >> 3, j = q >> 2 & 1, e = q & 3, r = row.first + 16 * i + 8 * (e >> 1), c = place + 8 * j + (e & 1);
-            if (near >> q & 1)
-                s[i][j][e] = renewed(of.a + (long long)r * D, of.b + (long long)c * D, of.a_pad * D, of.b_pad * D, of.axx + r,
-                                     of.a_pad, of.byy + c, of.b_pad);
+    // The lanes of the warp compute one such entry after the other together.
+    for (unsigned int lanes = __ballot_sync(0xffffffffu, near != 0); lanes != 0; lanes &= lanes - 1) {
+        const int who = __ffs(lanes) - 1, r0 = __shfl_sync(0xffffffffu, row.first, who), c0 = __shfl_sync(0xffffffffu, place, who);
+        for (unsigned int left = __shfl_sync(0xffffffffu, near, who); left != 0; left &= left - 1) {
+            const int which = __ffs(left) - 1, r = r0 + 16 * (which >> 3) + 8 * (which >> 1 & 1), c = c0 + 8 * (which >> 2 & 1) + (which & 1);
+            const float value = renewed(of.a + (long long)r * D, of.b + (long long)c * D, of.a_pad * D, of.b_pad * D, of.axx + r,
+                                        of.a_pad, of.byy + c, of.b_pad);
+            UNROLLED(q, 16)
+                if (q == which && (threadIdx.x & 31) == who) s[q >> 3][q >> 2 & 1][q & 3] = value;
         }
     }
 #endif
