@@ -20,7 +20,6 @@ impl Learning {
             (!method, format!("--method {}", name(self.method))),
             (self.solver.is_some(), "--solver".into()),
             (self.is_logistic(), "--loss logistic".into()),
-            (self.cv.is_some(), "--cv".into()),
         ];
         what.into_iter().find_map(|(given, what)| given.then_some(what))
     }
@@ -44,7 +43,8 @@ impl Learning {
                 FeatureMap::Random { features, .. } => (features, 0),
                 _ => (d, 0),
             };
-            let bytes = FeatureRidge::memory_in_blocks(blocks, (d, p), landmarks);
+            let folds = self.cv.unwrap_or(0) as usize;
+            let bytes = FeatureRidge::memory_in_blocks(blocks, (d, p), landmarks, folds);
             most = (most.0.max(landmarks), most.1.max(bytes));
         }
         Ok(most)

@@ -24,6 +24,9 @@ use std::time::Instant;
 /// Landmarks up to which α is found in closed form.
 const FEW: usize = 1000;
 
+/// Landmarks up to which κ(Z,Z) is decomposed where it has no factor.
+const DECOMPOSED: usize = 2000;
+
 /// Ridge regression on the features of M landmarks Z, [`FeatureMap::Nystrom`], for M so large that the matrix of the features would take too
 /// long: Falkon (Rudi, Carratino and Rosasco, 2017).
 ///
@@ -161,7 +164,10 @@ impl Fit for Falkon {
             let map = if by_factor {
                 Map::factor(&self.kernel, landmarks.view(), context)?
             } else {
-                features = NystromFeatures::new(&self.kernel, landmarks.view(), context)?;
+                features = match m > DECOMPOSED {
+                    true => NystromFeatures::shifted(&self.kernel, landmarks.view(), context)?,
+                    false => NystromFeatures::new(&self.kernel, landmarks.view(), context)?,
+                };
                 Map::Matrix(&features)
             };
             let design = Design::new(map, x, weights, context, needed)?;

@@ -25,24 +25,26 @@ impl FeatureRidge {
     }
 
     /// Bytes that [`Self::fit_blocks`] takes on `p` features of the rows of a file with `d` features each, with `landmarks` (0 where
-    /// there are none).
+    /// there are none), and with cross-validation of `folds` (0 without).
     ///
-    /// First a pass takes a block, its features and two sums `[p, p]`. Then the decomposition takes six matrices `[p, p]`, and the
+    /// First a pass takes a block, its features and two sums `[p, p]`, with cross-validation two for each fold. Then the decomposition takes six matrices `[p, p]`, and the
     /// left-out rows their features, rotated and squared, beside what the allocator keeps of the pass. Some rows stay in memory, and the
     /// choice of landmarks among them takes their points twice and four matrices of the landmarks.
-    pub fn memory_in_blocks(blocks: &TableBlocks, (d, p): (usize, usize), landmarks: usize) -> u64 {
+    pub fn memory_in_blocks(blocks: &TableBlocks, (d, p): (usize, usize), landmarks: usize, folds: usize) -> u64 {
         let n = blocks.n() as u64;
         let kept = n.min(MOST_LEFT_OUT as u64 + 1000 + (landmarks > 0) as u64 * 8192.max(4 * landmarks as u64));
         let (b, l, d, p) = (n.min(BLOCK as u64), n.min(MOST_LEFT_OUT as u64), d as u64, p as u64);
         let pass = 8 * (b * (d + p)).saturating_add(2 * p * p);
         let after = 8 * (6 * p * p).max(p * p + l * (2 * p + 2 * d));
-        let most = pass.max(Budget::kept_by_allocator(8 * b * p).saturating_add(after));
+        // Two sums a fold, and all of them, those without one fold and both halves of those of a fold.
+        let folds = if folds == 0 { 0 } else { 8 * (2 * folds as u64 + 6) * p * p };
+        let most = pass.max(Budget::kept_by_allocator(8 * b * p).saturating_add(after)).saturating_add(folds);
         let choice = if landmarks > 0 { 8 * (2 * kept * d + 4 * p * p) } else { 0 };
         let rows = 8 * (2 * kept * d + d * p);
         blocks.block_memory().saturating_add(rows).saturating_add(choice).saturating_add(most)
     }
 
-    /// Fits the rows of a data set that is not in memory, in one pass over it. α is that of leave-one-out, or given. An interrupt leaves
+    /// Fits the rows of a data set that is not in memory, in one pass over it. α is that of leave-one-out or cross-validation, or given. An interrupt leaves
     /// the fit to the rows so far. Example: [`BlockDataset`].
     pub fn fit_blocks(&self, data: &BlockDataset, context: &FitContext) -> Result<FittedFeatureRidge> {
         let (start, n, d) = (Instant::now(), data.n(), data.d());
@@ -55,7 +57,7 @@ impl FeatureRidge {
         let p = self.map.dim(d);
         context.budget.require(
             format!("regression on {p} features of rows in blocks"),
-            FeatureRidge::memory_in_blocks(data.blocks(), (d, p), landmarks),
+            FeatureRidge::memory_in_blocks(data.blocks(), (d, p), landmarks, self.alpha.folds()),
             "use fewer features",
         )?;
         let (drawn_of, seed) = (data.drawn_of(), context.seed);

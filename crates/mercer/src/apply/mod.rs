@@ -58,6 +58,7 @@ mod feature_map;
 mod feature_process;
 mod feature_ridge;
 pub mod filter;
+mod fold_sums;
 mod gaussian_process;
 mod gaussian_process_classifier;
 mod interval_report;

@@ -288,7 +288,7 @@ pub(super) fn gpu_for(kernel: &Kernel, device: Device) -> Result<Option<&'static
 
 /// Strips into which the tiles are dealt. It does not follow the thread count below eight threads, so that the sums,
 /// and with them every bit of the result, are the same on one thread and on eight.
-fn strips() -> usize {
+pub(super) fn strips() -> usize {
     rayon::current_num_threads().next_power_of_two().max(8)
 }
 
@@ -319,7 +319,7 @@ fn symmetric_apply<T: Real>(plan: &Plan, x: &Prepared<T>, diagonal: &Array1<f64>
 }
 
 /// `y += K v` with the product in `T` and the sum in f64.
-fn add_product<T: Real>(mut y: ArrayViewMut2<f64>, k: ArrayView2<T>, v: ArrayView2<T>) {
+pub(super) fn add_product<T: Real>(mut y: ArrayViewMut2<f64>, k: ArrayView2<T>, v: ArrayView2<T>) {
     let mut product = Array2::from_elem(y.dim(), T::default());
     matmul_into(product.view_mut(), Accum::Replace, k, v, T::one_impl(), Par::Seq);
     y.zip_mut_with(&product, |y, p| *y += p.wide());
