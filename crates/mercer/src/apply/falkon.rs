@@ -67,7 +67,7 @@ pub struct Falkon {
 /// How `(ΦᵀΦ + αI)W = Φᵀy` is solved. Example: [`Falkon`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LandmarkSolver {
-    /// Conjugate gradients; the sum of φφᵀ over M rows drawn at random, times n/M, is the preconditioner.
+    /// Conjugate gradients; the sum of φφᵀ over 4M rows drawn at random, times n/4M, is the preconditioner.
     #[default]
     Falkon,
     /// Conjugate gradients, preconditioned by a sketch of all rows: KRILL (Díaz, Epperly, Frangella, Tropp and Webber, 2023).
