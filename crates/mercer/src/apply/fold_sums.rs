@@ -131,9 +131,8 @@ mod tests {
             let of_row: Vec<usize> = (0..90).map(|_| draws.below(3)).collect();
             let mut want = [0.0; 3];
             for fold in 0..3 {
-                let [out, rest] = [true, false].map(|is| -> Vec<usize> {
-                    (0..90).filter(|&i| (of_row[i] == fold) == is).collect()
-                });
+                let [out, rest] =
+                    [true, false].map(|is| -> Vec<usize> { (0..90).filter(|&i| (of_row[i] == fold) == is).collect() });
                 let Part { phi: f, y: t, weights: v } = part(&rest);
                 let mut sums = Sums::new(f.view(), 2, intercept);
                 sums.add(f, t, v.mapv(f64::sqrt));

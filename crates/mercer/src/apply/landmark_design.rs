@@ -101,7 +101,8 @@ impl<'a> Design<'a> {
             }
         };
         let kept = context.device == Device::Cpu && context.budget.allows(3 * needed + other);
-        let normal = (context.device == Device::Cpu && !kept).then(|| Normal::new(kernel, x.into(), z.into(), precision));
+        let normal =
+            (context.device == Device::Cpu && !kept).then(|| Normal::new(kernel, x.into(), z.into(), precision));
         let mut design = Design { map, x, weights, pair, on_gpu, stored: None, normal, context };
         if kept {
             let blocks = ranges(x.nrows(), ROWS);

@@ -211,7 +211,9 @@ impl Head<'_> {
             self.context.progress.step("ridge on features", (i * block + few.len()).min(rows.len()), rows.len(), "");
         }
         let sums = sums.expect("there are rows");
-        let Some(Combined { normalisation, .. }) = combined else { return sums.decompose(self.intercept, self.context) };
+        let Some(Combined { normalisation, .. }) = combined else {
+            return sums.decompose(self.intercept, self.context);
+        };
         let blocks = rows.len().div_ceil(STRIP) as f64;
         let most = sums.gram.diag().fold(0.0, |most: f64, g| most.max(*g));
         let roundings = (4.0 + blocks.sqrt() / 3.0) * ROUNDOFF * most;
@@ -303,7 +305,15 @@ impl Sums {
         let Sums { shift, cross, phi, y, total, .. } = self;
         let product = matmul(gram.view(), n);
         let gram = matmul(n.t(), product.view());
-        Sums { shift: n.t().dot(&shift), gram, cross: matmul(n.t(), cross.view()), phi: n.t().dot(&phi), y, total, product }
+        Sums {
+            shift: n.t().dot(&shift),
+            gram,
+            cross: matmul(n.t(), cross.view()),
+            phi: n.t().dot(&phi),
+            y,
+            total,
+            product,
+        }
     }
 
     /// With an intercept, features and targets count from their means.

@@ -109,7 +109,8 @@ impl KernelSearch {
         for (i, candidate) in self.candidates.iter().enumerate() {
             let stage = context.stage("kernel", i + 1, self.candidates.len());
             all.of_candidate = 0;
-            Sample { search: self, exact, x: x.view(), y: &y, context, progress: &stage }.try_all(candidate, &mut all)?;
+            Sample { search: self, exact, x: x.view(), y: &y, context, progress: &stage }
+                .try_all(candidate, &mut all)?;
         }
         let AllTried { mut tried, cut_short, keeps, .. } = all;
         // What follows the search was not asked to end.

@@ -9,6 +9,7 @@ use super::table::Task;
 use crate::rng::Rng;
 use crate::{Error, Progress, Result, fail_if};
 use ndarray::ArrayView1;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// How the rows of a file become a [`BlockDataset`]. Example: [`BlockDataset`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -51,6 +52,7 @@ pub struct BlockDataset {
     held_out_rows: Vec<usize>,
     /// The number of rows that those in memory were drawn of.
     drawn_of: usize,
+    passes: AtomicUsize,
 }
 
 impl BlockDataset {
@@ -75,7 +77,7 @@ impl BlockDataset {
             Ok(true)
         })?;
         let learnt = first.finish(options.scaling, options.task)?;
-        Ok(BlockDataset { blocks, learnt, held_out_rows, drawn_of: n - held_out })
+        Ok(BlockDataset { blocks, learnt, held_out_rows, drawn_of: n - held_out, passes: AtomicUsize::new(1) })
     }
 
     /// Rows to fit.
@@ -143,6 +145,11 @@ impl BlockDataset {
         (rows, data.select(&places))
     }
 
+    /// How often the rows were read so far, the first pass included.
+    pub fn passes(&self) -> usize {
+        self.passes.load(Ordering::Relaxed)
+    }
+
     /// Hands all rows to fit to `each`, block by block and in their order, until it returns false; progress is that of `what`. Returns
     /// how many rows there were.
     pub fn pass(
@@ -151,6 +158,7 @@ impl BlockDataset {
         progress: &dyn Progress,
         each: &mut dyn FnMut(Dataset) -> Result<bool>,
     ) -> Result<usize> {
+        self.passes.fetch_add(1, Ordering::Relaxed);
         let (mut read, mut fitted, n) = (0, 0, self.n());
         self.blocks.encoded(self.schema(), &mut |block, _| {
             let first = read;
