@@ -52,16 +52,19 @@ JOBS = {
                            "scikit-learn Nystroem(1000), LogisticRegression, C given", 1),
     "covertype-full": ("covertype, 522 911 rows, the default of `mercer regress` from the file to the accuracy on 58 101 rows, α chosen",
                        "scikit-learn Nystroem(2000), RidgeClassifier, f32", 3),
-    "covertype-best": ("covertype, 522 911 rows, 4500 landmarks, lengthscale 5, α chosen, from the file to the accuracy on 58 101 rows", None, None),
+    "covertype-best": ("covertype, 522 911 rows, Falkon with 10 000 landmarks, f32, lengthscale 3, α chosen, from the file to the accuracy on 58 101 rows", None, None),
+    "mnist-full": ("MNIST, 60 000 rows, the full kernel, EigenPro, 20 epochs, f32, from the files to the accuracy on 10 000 rows", None, None),
     "top-k-50000": ("top 10 eigenpairs, n=50 000, d=50, f32, tolerance 1e-4, K never stored", None, None),
     "ntk-top-k-50000": ("top 10 eigenpairs of the NTK, 3 ReLU layers, MNIST 50 000×784, f32, tolerance 1e-4, K never stored",
                         None, None),
 }
 # job: further peers, with the keys of their results
 ALSO = {"kv-f32": ["keops", "compiled"], "kv-f64": ["keops", "compiled"], "search-euclidean": ["numpy"], "search-cosine": ["numpy"]}
-# job: options of `mercer regress` on all rows of covertype
-PROGRAM = {"covertype-full": [],
-           "covertype-best": ["--method", "nystrom", "--rank", "4500", "--kernel", "rbf(5)"]}
+# job: the files of `mercer regress`, all rows of covertype or MNIST, and its options
+COVERTYPE_FILES = [DATA / "covertype-train.npy", "--predict", DATA / "covertype-test.npy", "--target", "55", "--classify"]
+PROGRAM = {"covertype-full": COVERTYPE_FILES,
+           "covertype-best": [*COVERTYPE_FILES, "--method", "falkon", "--rank", "10000", "--precision", "f32", "--tolerance", "1e-3", "--kernel", "rbf(3)"],
+           "mnist-full": ["mnist", "--predict", "mnist(part=test)", "--method", "eigenpro", "--iterations", "20", "--precision", "f32", "--kernel", "rbf(5)"]}
 # job: (description, target ratio, target share of the machine's GEMM speed, steps per round)
 NEURAL = {
     "neural-1-32-10-256": ("NeuralEF step, d=1, h=32, k=10, B=256, f32", 5, None, 2000),
@@ -120,7 +123,7 @@ def prepare(classic, neural, kernels, entk, laplace, graph):
         subprocess.run([VENV / "bin/python", "-c", script, DATA], check=True)
     if any(job.startswith("covertype") for job in classic) and not (DATA / "covertype-x.npy").exists():
         covertype(DATA)
-    if set(classic) & set(PROGRAM) and not (DATA / "covertype-test.npy").exists():
+    if {"covertype-full", "covertype-best"} & set(classic) and not (DATA / "covertype-test.npy").exists():
         whole_covertype(DATA)
 
 
@@ -151,11 +154,10 @@ def whole_covertype(folder):
 
 
 def program(job):
-    """Runs `mercer regress` on all rows of covertype; the wall time and the peak memory are those of the process."""
-    command = [HERE.parent / "target/release/mercer", "regress", DATA / "covertype-train.npy", "--target", "55", "--classify",
-               "--predict", DATA / "covertype-test.npy", "--json", "--quiet", *PROGRAM[job]]
+    """Runs `mercer regress` on all rows of a set; the wall time and the peak memory are those of the process."""
+    command = [HERE.parent / "target/release/mercer", "regress", *PROGRAM[job], "--json", "--quiet"]
     start = time.perf_counter()
-    running = subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, "RAYON_NUM_THREADS": "2"})
+    running = subprocess.Popen(command, stdout=subprocess.PIPE, env={"MERCER_DATA": data_folder(), **os.environ, "RAYON_NUM_THREADS": "2"})
     found = json.loads(running.stdout.read())
     _, status, used = os.wait4(running.pid, 0)
     assert status == 0, f"{job}: the program ended with {status}"

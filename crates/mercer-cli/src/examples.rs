@@ -4,7 +4,7 @@ use crate::commands::predict::Predictions;
 use crate::commands::predict_blocks::Rows;
 use crate::context::Context;
 use crate::input::{Reader, SampleSource, TaskChoice, announce_fit, encoded, no_target, scaling};
-use crate::learning::{Learning, PASSES};
+use crate::learning::Learning;
 use crate::output::Output;
 use crate::score::Score;
 use crate::text;
@@ -128,7 +128,7 @@ impl Examples {
         let silent = context.fit(&Silent);
         let (landmarks, bytes) =
             learning.size_in_blocks(candidates, &blocks, self.reader.features_of(&blocks), &silent)?;
-        let expected = announce_fit(&self.data, &blocks, PASSES, bytes, context)?;
+        let expected = announce_fit(&self.data, &blocks, learning.passes(), bytes, context)?;
         let n = blocks.n() as f64;
         let held_out = (self.holdout.min(MOST / n) * n).round() as usize;
         if self.holdout * n > MOST + 0.5 {

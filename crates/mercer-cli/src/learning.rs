@@ -2,8 +2,6 @@
 
 mod blocks;
 
-pub use blocks::PASSES;
-
 use crate::learnt::{Learnt, Model};
 use crate::methods::number;
 use crate::precomputed;
@@ -367,11 +365,16 @@ impl Learning {
         Ok(Learnt { rank: Some(rank), ..Learnt::new(fitted, alpha, tried) })
     }
 
-    fn logistic(&self, map: FeatureMap, x: ArrayView2<f64>, y: &Target, fit: &FitContext<'_>) -> Result<Learnt> {
-        let alpha = match self.alpha() {
+    /// α of a logistic regression, which has no leave-one-out error in closed form.
+    fn logistic_alpha(&self, map: &FeatureMap) -> Alpha {
+        match self.alpha() {
             Alpha::LeaveOneOut => FeatureLogistic::new(map.clone()).alpha,
             alpha => alpha,
-        };
+        }
+    }
+
+    fn logistic(&self, map: FeatureMap, x: ArrayView2<f64>, y: &Target, fit: &FitContext<'_>) -> Result<Learnt> {
+        let alpha = self.logistic_alpha(&map);
         let fitted = FeatureLogistic { map, alpha, class_weights: self.weights() }.fit(x, y, fit)?;
         let (rank, alpha, tried) = (fitted.rank(), fitted.alpha, fitted.tried.clone());
         Ok(Learnt { rank: Some(rank), measure: "log loss", ..Learnt::new(fitted, alpha, tried) })

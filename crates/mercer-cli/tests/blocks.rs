@@ -132,7 +132,9 @@ fn kernels_are_found_in_blocks() {
     if let Some(peak) = found.pointer("/peak_memory").and_then(Value::as_f64) {
         assert!(peak < 150e6, "{peak:e} bytes");
     }
-    for (option, word) in [("--cv 5", "--cv needs"), ("--method falkon", "--method falkon needs")] {
+    let (folds, _) = run(&folder, &format!("{line} --cv 3 {SMALL}"));
+    assert!(number(&folds, "/blocks/passes") == 2.0 && number(&folds, "/holdout/rmse") < 1.1 * median, "{folds}");
+    for (option, word) in [("--solver cg", "--solver needs"), ("--method falkon", "--method falkon needs")] {
         let line = format!("regress xy.npy --target 30 {option} {SMALL}");
         refuses(&folder, &line, &[word, "read such a file in blocks", "memory budget"]);
     }

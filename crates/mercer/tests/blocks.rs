@@ -6,7 +6,7 @@ mod files;
 
 use common::*;
 use files::Scratch;
-use mercer::apply::{Alpha, ClassWeights, FeatureMap, FeatureRidge, Fit, FittedFeatureRidge, Predict};
+use mercer::apply::{Alpha, ClassWeights, FeatureLogistic, FeatureMap, FeatureRidge, Fit, FittedFeatureRidge, Predict};
 use mercer::data::{
     BlockDataset, BlockOptions, Dataset, Matrix, Missing, ReadOptions, Scaling, Schema, Table, TableBlocks, Target,
     Task,
@@ -69,8 +69,8 @@ fn maps() -> [(FeatureMap, f64); 3] {
     let kernel = kernel("matern12(2)");
     let nystrom = FeatureMap::Nystrom { kernel: kernel.clone(), landmarks: 60, choice: Landmarks::KMeansPlusPlus };
     let random = FeatureMap::Random { kernel, features: 80, sampling: Sampling::default() };
-    // Waves about a mean that was rounded otherwise are turned a little.
-    [(FeatureMap::Linear { scale: 1.0 }, 0.0), (nystrom, 0.0), (random, 1e-10)]
+    // In memory the sums are those of kernel values; waves about a mean that was rounded otherwise are turned a little.
+    [(FeatureMap::Linear { scale: 1.0 }, 0.0), (nystrom, 1e-10), (random, 1e-10)]
 }
 
 #[track_caller]
@@ -99,6 +99,16 @@ fn fits_are_those_in_memory() {
             assert!(matches!(data.sample().1.x, Matrix::F64(_)));
         }
         for (map, tolerance) in maps() {
+            let by_folds =
+                FeatureRidge { alpha: Alpha::CrossValidation { folds: 4 }, ..FeatureRidge::new(map.clone()) };
+            let [folds, one] = [&by_folds, &FeatureRidge::new(map.clone())]
+                .map(|ridge| ridge.fit_blocks(&data, &FitContext::default()).unwrap());
+            // Where α does not shrink the weights, a fit to three quarters of the rows has about the error of one to all but one row.
+            for (a, b) in folds.tried.iter().zip(&one.tried) {
+                let apart = |a: f64, b: f64| (a / b - 1.0).abs();
+                let alike = a.value > 1.0 || apart(a.error, b.error) < 0.1;
+                assert!(apart(a.value, b.value) < 1e-9 && alike, "{a:?} {b:?}");
+            }
             for alpha in [Alpha::LeaveOneOut, Alpha::Fixed(0.3)] {
                 let ridge = FeatureRidge { alpha, ..FeatureRidge::new(map.clone()) };
                 let context = FitContext::default();
@@ -110,6 +120,40 @@ fn fits_are_those_in_memory() {
             }
         }
     }
+}
+
+/// Logistic regression reads the rows for every product: the weights are those in memory, and α is found from rows in memory.
+#[test]
+fn logistic_regression_is_that_in_memory() {
+    let scratch = Scratch::new();
+    let mut x = points(6000);
+    x.column_mut(3).mapv_inplace(|y| (y.clamp(-1.0, 1.0) * 1.4 + 1.5).floor());
+    let file = scratch.file("xy.npy", files::written(&x));
+    let (file, read) = (file.to_str().unwrap(), with_target("-1"));
+    let options = BlockOptions {
+        scaling: Some(Scaling::Standard),
+        task: Some(Task::Classification),
+        held_out: 300,
+        ..BlockOptions::default()
+    };
+    let data = in_blocks(file, &read, &options).unwrap();
+    let (_, train, _) = in_memory(file, &read, &options);
+    let (points, y, context) = (train.x.to_f64().into_owned(), train.y.as_ref().unwrap(), FitContext::default());
+    for (map, _) in maps() {
+        let alpha = Alpha::Fixed(0.5);
+        let logistic = FeatureLogistic { alpha, class_weights: ClassWeights::Balanced, ..FeatureLogistic::new(map) };
+        let before = data.passes();
+        let [a, b] = [logistic.fit_blocks(&data, &context), logistic.fit(points.view(), y, &context)];
+        let [a, b] = [a.unwrap(), b.unwrap()];
+        assert!(data.passes() > before + 3 && a.notes().is_empty(), "{} {:?}", data.passes(), a.notes());
+        close(&a.scores(points.view()).unwrap(), &b.scores(points.view()).unwrap(), 1e-3);
+        let found = FeatureLogistic::new(logistic.map).fit_blocks(&data, &context).unwrap();
+        assert!(found.tried.len() > 3 && found.accuracy(points.view(), y).unwrap() > 0.6);
+    }
+    let numbers = BlockOptions { task: Some(Task::Regression), ..options };
+    let data = in_blocks(file, &read, &numbers).unwrap();
+    let refused = FeatureLogistic::new(FeatureMap::Linear { scale: 1.0 }).fit_blocks(&data, &context);
+    assert!(refused.err().expect("numbers are no classes").to_string().contains("needs classes"));
 }
 
 /// Singles stay singles on their way, and bytes bytes.

@@ -208,7 +208,13 @@ impl Fit {
         let held_out = if self.certify.is_some() { 0 } else { self.held_out_count(n, context)? };
         self.check_k(n - held_out, n)?;
         let bytes = BlockProblem::memory(&large, (d, features), self.k, fit_context.precision);
-        announce_fit(&self.data, &large, (3, "for the columns, the pairs and their certificate"), bytes, context)?;
+        announce_fit(
+            &self.data,
+            &large,
+            (Some(3), "for the columns, the pairs and their certificate"),
+            bytes,
+            context,
+        )?;
         let keep = |n: usize| BlockProblem::rows_in_memory(n, landmarks, context.seed);
         let data = self.reader.first_pass(large, (self.scale, None, held_out), &keep, context)?;
         let (_, some) = data.rows(&Expression::rows(data.drawn_of(), context.seed));

@@ -116,7 +116,7 @@ impl Predict {
             Content::Network(network) => of_network(network, data),
             Content::Fitted(Fitted::Transform(_)) | Content::Spectrum(_) => Err(self.no_predictions()),
         };
-        announce(rows.name, rows.blocks, (1, ""), model_memory(&self.model, rows.blocks), context);
+        announce(rows.name, rows.blocks, (Some(1), ""), model_memory(&self.model, rows.blocks), context);
         let known = rows.predict(&predict, Some(&out), true, context)?;
         let seconds = start.elapsed().as_secs_f64();
         let (path, written) = (out.path().display(), text::count(n, "prediction"));

@@ -5,7 +5,7 @@ use crate::columns::{importance_table, lengthscale_table, metric_table};
 use crate::context::Context;
 use crate::distributed;
 use crate::examples::{Examples, Outputs, Parts};
-use crate::learning::{Learning, PASSES};
+use crate::learning::Learning;
 use crate::learnt::{InBlocks, Learnt};
 use crate::methods;
 use crate::output::Output;
@@ -212,7 +212,7 @@ impl Regress {
             self.learning.learn_blocks(candidates, &data, &fit)
         })?;
         let sample = data.sample().1;
-        learnt.blocks = Some(InBlocks { passes: PASSES.0, expected_memory, train_rows: sample.n() });
+        learnt.blocks = Some(InBlocks { passes: data.passes(), expected_memory, train_rows: sample.n() });
         learnt.why.iter().for_each(|why| context.note(with_options(why)));
         learnt.model().notes().iter().for_each(|note| context.warn(with_options(note)));
         warn_of_interrupt(&learnt, context);

@@ -113,7 +113,7 @@ impl Transform {
             Content::Fitted(Fitted::Predict(_)) | Content::Network(_) => return Err(self.predicts()),
         };
         let k = first(self.dims, content.code_length()?)?;
-        announce(name, blocks, (1, ""), model_memory(&self.model, blocks), context);
+        announce(name, blocks, (Some(1), ""), model_memory(&self.model, blocks), context);
         say_ignored(name, blocks.ignored(), context);
         let (bar, mut done) = (context.bar(), 0);
         out.rows([n, k], &numbered(letter, k), |put| {

@@ -96,7 +96,7 @@ impl Reader {
 pub fn announce(
     source: &str,
     blocks: &TableBlocks,
-    (passes, why): (usize, &str),
+    (passes, why): (Option<usize>, &str),
     needed: u64,
     context: &Context,
 ) -> u64 {
@@ -117,7 +117,11 @@ pub fn announce(
     let (what, whole) =
         if rows > budget { ("rows take", rows) } else { ("rows and the fit take", rows.saturating_add(needed)) };
     let [whole, budget, memory] = [whole, budget, expected].map(human_bytes);
-    let times = if passes == 1 { "once".into() } else { format!("{passes} times ({why})") };
+    let times = match passes {
+        None => format!("many times ({why})"),
+        Some(1) => "once".into(),
+        Some(passes) => format!("{passes} times ({why})"),
+    };
     context.note(format_args!(
         "{source}: {} {what} {whole}, more than the memory budget of {budget}; they are read in blocks, {times}, with an estimated \
          peak memory of {memory}",
@@ -130,7 +134,7 @@ pub fn announce(
 pub fn announce_fit(
     source: &str,
     blocks: &TableBlocks,
-    passes: (usize, &str),
+    passes: (Option<usize>, &str),
     needed: u64,
     context: &Context,
 ) -> Result<u64> {

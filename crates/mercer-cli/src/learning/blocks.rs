@@ -3,26 +3,29 @@
 use super::Learning;
 use crate::learnt::Learnt;
 use crate::ways::{Way, name};
-use mercer::apply::{FeatureMap, FeatureRidge};
+use mercer::apply::{FeatureLogistic, FeatureMap, FeatureRidge};
 use mercer::data::{BlockDataset, TableBlocks};
 use mercer::kernel::Expression;
 use mercer::{FitContext, Result};
 use ndarray::Array2;
 
-/// How often the rows are read, and what for.
-pub const PASSES: (usize, &str) = (2, "for the columns and for the fit");
+/// Classes that memory is counted for before they are known; with more of them the fit asks for itself.
+const CLASSES: usize = 10;
 
 impl Learning {
     /// What of the options needs all rows in memory, where something does.
     pub fn refused_in_blocks(&self) -> Option<String> {
         let method = matches!(self.method, Way::Auto | Way::Nystrom | Way::RandomFeatures | Way::Linear);
-        let what = [
-            (!method, format!("--method {}", name(self.method))),
-            (self.solver.is_some(), "--solver".into()),
-            (self.is_logistic(), "--loss logistic".into()),
-            (self.cv.is_some(), "--cv".into()),
-        ];
+        let what = [(!method, format!("--method {}", name(self.method))), (self.solver.is_some(), "--solver".into())];
         what.into_iter().find_map(|(given, what)| given.then_some(what))
+    }
+
+    /// How often the rows are read, where that is known before, and what for.
+    pub fn passes(&self) -> (Option<usize>, &'static str) {
+        match self.is_logistic() {
+            true => (None, "for the columns, for the classes, and for every product of the fit"),
+            false => (Some(2), "for the columns and for the fit"),
+        }
     }
 
     /// Landmarks for rows of `d` features in blocks, 0 where there are none, and the bytes that the search and the fit take: the most under any of
@@ -44,7 +47,11 @@ impl Learning {
                 FeatureMap::Random { features, .. } => (features, 0),
                 _ => (d, 0),
             };
-            let bytes = FeatureRidge::memory_in_blocks(blocks, (d, p), landmarks);
+            let folds = self.cv.unwrap_or(0) as usize;
+            let bytes = match self.is_logistic() {
+                true => FeatureLogistic::memory_in_blocks(blocks, (d, p), landmarks, CLASSES),
+                false => FeatureRidge::memory_in_blocks(blocks, (d, p), landmarks, folds),
+            };
             most = (most.0.max(landmarks), most.1.max(bytes));
         }
         Ok(most)
@@ -65,6 +72,12 @@ impl Learning {
             }
         };
         let map = self.feature_map(kernel, (data.n(), data.d()), fit)?;
+        if self.is_logistic() {
+            let alpha = self.logistic_alpha(&map);
+            let fitted = FeatureLogistic { map, alpha, class_weights: self.weights() }.fit_blocks(data, fit)?;
+            let (rank, alpha, tried) = (fitted.rank(), fitted.alpha, fitted.tried.clone());
+            return Ok(Learnt { rank: Some(rank), search, measure: "log loss", ..Learnt::new(fitted, alpha, tried) });
+        }
         let ridge = FeatureRidge { map, alpha: self.alpha(), class_weights: self.weights() };
         let fitted = ridge.fit_blocks(data, fit)?;
         let (rank, alpha, tried) = (fitted.rank(), fitted.alpha, fitted.tried.clone());

@@ -41,6 +41,11 @@ pub struct Tried {
 }
 
 impl Alpha {
+    /// The folds of cross-validation; 0 without.
+    pub(super) fn folds(self) -> usize {
+        if let Alpha::CrossValidation { folds } = self { folds } else { 0 }
+    }
+
     /// Refuses a negative or infinite number, and folds that n points do not have.
     pub(super) fn check(self, n: usize) -> Result<()> {
         match self {

@@ -9,7 +9,7 @@ use crate::operator::{Precision, compiles};
 use crate::spectrum::Landmarks;
 
 /// Points up to which kernel ridge regression is solved exactly, in seconds on two cores.
-const EXACT: usize = 4000;
+pub(super) const EXACT: usize = 4000;
 
 /// Landmarks by default, at least and at most.
 const LANDMARKS: usize = 1000;

@@ -25,6 +25,9 @@ use std::time::Instant;
 /// Landmarks up to which α is found in closed form.
 const FEW: usize = 1000;
 
+/// Landmarks up to which κ(Z,Z) is decomposed where it has no factor.
+const DECOMPOSED: usize = 2000;
+
 /// Ridge regression on the features of M landmarks Z, [`FeatureMap::Nystrom`], for M so large that the matrix of the features would take too
 /// long: Falkon (Rudi, Carratino and Rosasco, 2017).
 ///
@@ -65,7 +68,7 @@ pub struct Falkon {
 /// How `(ΦᵀΦ + αI)W = Φᵀy` is solved. Example: [`Falkon`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LandmarkSolver {
-    /// Conjugate gradients; the sum of φφᵀ over M rows drawn at random, times n/M, is the preconditioner.
+    /// Conjugate gradients; the sum of φφᵀ over 4M rows drawn at random, times n/4M, is the preconditioner.
     #[default]
     Falkon,
     /// Conjugate gradients, preconditioned by a sketch of all rows: KRILL (Díaz, Epperly, Frangella, Tropp and Webber, 2023).
@@ -163,7 +166,10 @@ impl Fit for Falkon {
             let map = if by_factor {
                 Map::factor(&self.kernel, landmarks.view(), context)?
             } else {
-                features = NystromFeatures::new(&self.kernel, landmarks.view(), context)?;
+                features = match m > DECOMPOSED {
+                    true => NystromFeatures::shifted(&self.kernel, landmarks.view(), context)?,
+                    false => NystromFeatures::new(&self.kernel, landmarks.view(), context)?,
+                };
                 Map::Matrix(&features)
             };
             context.progress.step("points and landmarks", 0, 1, ONE_STEP);

@@ -1,9 +1,9 @@
 //! Logistic regression on features of few dimensions: time linear in the number of points.
 
 use super::class_weights::ClassWeights;
-use super::feature_map::{FeatureFunctions, FeatureMap};
+use super::feature_map::{FeatureFunctions, FeatureMap, Map};
 use super::logistic_design::{Constant, Design};
-use super::logistic_solver::{LogisticHead, labels};
+use super::logistic_solver::{Found, LogisticHead, labels};
 use super::probabilities::softmax_rows;
 use super::targets::Encoding;
 use super::traits::{fields, saved};
@@ -11,7 +11,7 @@ use super::{Alpha, Fit, Predict, Tried, check_points};
 use crate::data::Target;
 use crate::spectrum::Origin;
 use crate::{FitContext, Result, fail_if};
-use ndarray::{Array2, ArrayView2, Axis};
+use ndarray::{Array1, Array2, ArrayView2, Axis};
 use std::time::Instant;
 
 /// Classes by logistic regression on p features φ: `p_c(x) ∝ exp f_c(x)`, `f(x) = b + (φ(x) − φ̄)W` with the W and b that minimise
@@ -91,11 +91,26 @@ impl Fit for FeatureLogistic {
             "every feature is constant on these points; use a kernel that tells them apart, or points that differ"
         );
         let head = LogisticHead { design: &design, labels, classes: encoding.width(), weights: &weights, context };
-        let (alpha, tried, found) = head.solve(self.alpha)?;
-        let (w, offset) = design.weights(&found.v);
-        let functions = map.functions(w, x.ncols(), context)?;
+        let solved = head.solve(self.alpha)?;
+        let weights = design.weights(&solved.2.v);
+        self.fitted(solved, weights, map, encoding, (x.dim(), start), context)
+    }
+}
+
+impl FeatureLogistic {
+    /// The model of a solution with the weights W `[p, C]` and b `[C]` on the features of `map`, for n points of d columns.
+    pub(super) fn fitted(
+        &self,
+        (alpha, tried, found): (f64, Vec<Tried>, Found),
+        (w, offset): (Array2<f64>, Array1<f64>),
+        map: Map,
+        encoding: Encoding,
+        ((n, d), start): ((usize, usize), Instant),
+        context: &FitContext,
+    ) -> Result<FittedFeatureLogistic> {
+        let functions = map.functions(w, d, context)?;
         let method = format!("{}-logistic", self.map.name());
-        let origin = Origin::new(method, self.map.kernel(), x.dim(), context, start);
+        let origin = Origin::new(method, self.map.kernel(), (n, d), context, start);
         let functions = FeatureFunctions { origin, encoding, functions, offset };
         let notes = found.note.into_iter().collect();
         Ok(FittedFeatureLogistic { alpha, tried, gradient: found.gradient, steps: found.steps, notes, functions })

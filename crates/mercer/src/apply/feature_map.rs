@@ -182,6 +182,19 @@ impl Map {
         }
     }
 
+    /// N `[m, r]`, where `φ = cN` for values c of a kernel with landmarks.
+    pub fn normalisation(&self) -> Option<ArrayView2<'_, f64>> {
+        if let Map::Nystrom(map) = self { Some(map.normalisation()) } else { None }
+    }
+
+    /// c `[b, m]` at points `[b, d]`; the features where they are no combinations.
+    pub fn values(&self, x: Array2<f64>) -> Result<Array2<f64>> {
+        match self {
+            Map::Nystrom(map) => Ok(map.values((&x).into())),
+            _ => self.at(x),
+        }
+    }
+
     /// The functions `x ↦ φ(x)W` of points of `d` columns, for `w` `[p, m]`. Kernel values are those of the context's precision where its rounding leaves
     /// their digits, and else f64.
     pub fn functions(self, w: Array2<f64>, d: usize, context: &FitContext) -> Result<Extension> {

@@ -3,7 +3,7 @@
 use super::class_weights::ClassWeights;
 use super::feature_map::{FeatureFunctions, FeatureMap};
 use super::probabilities::{left_out_sharpness, sharpened};
-use super::ridge_head::{Head, Solved};
+use super::ridge_head::{Combined, Head, Solved};
 use super::targets::Encoding;
 use super::traits::{fields, not_kept, saved};
 use super::{Alpha, Convergence, Fit, Predict, Tried, check_points};
@@ -77,10 +77,13 @@ impl Fit for FeatureRidge {
         let map = self.map.prepare(x, context)?;
         let at_rows = |rows: &[usize]| map.at(x.select(Axis(0), rows));
         let (y_view, weights) = (encoded.view(), weights.as_deref());
+        let values = |rows: &[usize]| map.values(x.select(Axis(0), rows));
+        let combined = map.normalisation().map(|normalisation| Combined { values: &values, normalisation });
         let solved = {
             let on_device = map.on_device(x, context)?;
             let on_device = on_device.as_ref();
-            Head { features: &at_rows, on_device, y: y_view, weights, intercept: true, context }.solve(self.alpha)?
+            let head = Head { features: &at_rows, combined, on_device, y: y_view, weights, intercept: true, context };
+            head.solve(self.alpha)?
         };
         let Solved { alpha, tried, weights, offset, left_out: (rows, scores), notes } = solved;
         let sharpness = left_out_sharpness(y, Some(&rows), scores.view());

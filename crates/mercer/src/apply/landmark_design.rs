@@ -3,9 +3,10 @@
 use crate::compute::Device;
 use crate::kernel::Kernel;
 use crate::linalg::{Cholesky, Panel, Part, matmul};
+use crate::operator::normal::{self, Normal};
 use crate::operator::{Operator, Pair, Side, gram_cross, ranges};
 use crate::rng::Rng;
-use crate::spectrum::NystromFeatures;
+use crate::spectrum::{NystromFeatures, add_gram};
 use crate::{FitContext, Result};
 use ndarray::{Array1, Array2, ArrayView2, Axis, s};
 use std::ops::Range;
@@ -70,7 +71,7 @@ impl<'a> Map<'a> {
 }
 
 /// `√w φ(x)` of all points, `φ(x) = κ(x,Z)N`. Products with N are taken on its own side of the sum, where they cost `M²` and not `n M²`; κ(X,Z) is
-/// computed in every product, or stored where there is room for it.
+/// computed in every product, or stored where there is room for it. On the CPU each value serves both products with κ(X,Z) and its transpose.
 pub(super) struct Design<'a> {
     pub map: Map<'a>,
     /// `[n, d]`
@@ -82,6 +83,8 @@ pub(super) struct Design<'a> {
     /// N `[M, r]`, where it is a matrix, and w `[n, 1]`, on a GPU.
     on_gpu: Option<(Option<Panel>, Panel)>,
     stored: Option<Vec<Array2<f64>>>,
+    /// Where products are computed anew on the CPU.
+    normal: Option<Normal<'a>>,
     context: &'a FitContext<'a>,
 }
 
@@ -110,8 +113,11 @@ impl<'a> Design<'a> {
                 Some((matrix, Panel::from_host(device, weights.clone().insert_axis(Axis(1)))?))
             }
         };
-        let mut design = Design { map, x, weights, pair, on_gpu, stored: None, context };
-        if context.device == Device::Cpu && context.budget.allows(3 * needed + other) {
+        let kept = context.device == Device::Cpu && context.budget.allows(3 * needed + other);
+        let normal =
+            (context.device == Device::Cpu && !kept).then(|| Normal::new(kernel, x.into(), z.into(), precision));
+        let mut design = Design { map, x, weights, pair, on_gpu, stored: None, normal, context };
+        if kept {
             let blocks = ranges(x.nrows(), ROWS);
             design.stored = Some(blocks.into_iter().map(|rows| design.computed(rows)).collect::<Result<_>>()?);
         }
@@ -171,6 +177,13 @@ impl<'a> Design<'a> {
         }
         let (Of::Landmarks(v) | Of::Points(v)) = of;
         v.through_host(|v| {
+            if let Some(normal) = &self.normal {
+                let of = match of {
+                    Of::Landmarks(_) => normal::Of::Landmarks(v),
+                    Of::Points(_) => normal::Of::Points(v),
+                };
+                return Ok(normal.product(self.weights.view(), of));
+            }
             let w = self.weights.view().insert_axis(Axis(1));
             let mut sum = Array2::zeros((self.map.landmarks().nrows(), v.ncols()));
             self.each_block(|k, rows| {
@@ -195,11 +208,12 @@ impl<'a> Design<'a> {
         self.projected(&self.weighted(Of::Points(y))?)
     }
 
-    /// The factor of `(n/M) Σ w φφᵀ + αI` over M random rows.
+    /// The factor of `(n/b) Σ w φφᵀ + αI` over b random rows. Four times as many as there are landmarks leave eigenvalues within a factor of about three of their
+    /// own; as many as landmarks would leave some at zero.
     pub fn sampled(&self, alpha: f64) -> Result<Cholesky<f64>> {
         let (n, m) = (self.x.nrows(), self.map.landmarks().nrows());
-        let rows = Rng::new(self.context.seed).fork(0x7072_6563).sample(n, m);
-        let (r, share) = (self.map.matrix().dim(), n as f64 / m as f64);
+        let rows = Rng::new(self.context.seed).fork(0x7072_6563).sample(n, n.min(4 * m));
+        let (r, share) = (self.map.matrix().dim(), n as f64 / rows.len() as f64);
         if let Some((Some(normalisation), w)) = &self.on_gpu {
             let mut sum = Panel::zeros(self.context.device, [r, r])?;
             for few in rows.chunks(4 * ROWS) {
@@ -213,13 +227,14 @@ impl<'a> Design<'a> {
             sum.shift_diagonal(alpha);
             return Cholesky::of_panel(sum);
         }
-        let mut sum = Array2::<f64>::zeros((r, r));
+        let (mut sum, mut product) = (Array2::<f64>::zeros((r, r)), Array2::<f64>::zeros((r, r)));
         for few in rows.chunks(ROWS) {
             let roots = self.weights.select(Axis(0), few).mapv(f64::sqrt);
             let phi =
                 self.map.matrix().transform::<f64>(self.x.select(Axis(0), few).view())? * roots.insert_axis(Axis(1));
-            sum += &(matmul(phi.t(), phi.view()) * share);
+            add_gram(&mut sum, &mut product, phi.view());
         }
+        sum *= share;
         sum.diag_mut().mapv_inplace(|d| d + alpha);
         Cholesky::new(self.context.device, sum.view())
     }

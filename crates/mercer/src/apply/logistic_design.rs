@@ -38,6 +38,21 @@ enum Source<'a> {
     Stored(Array2<f64>),
     /// Computed again in every pass.
     Computed(FeatureRows<'a>),
+    /// Of rows that are read again in every pass.
+    InBlocks(InBlocks<'a>),
+}
+
+/// Takes φ `[b, p]` of the next rows.
+pub(super) type TakeFeatures<'t> = &'t mut dyn FnMut(Array2<f64>) -> Result<()>;
+
+/// The features of rows that are not in memory.
+pub(super) struct InBlocks<'a> {
+    /// Hands φ of all rows to its argument, block by block and in their order.
+    pub pass: &'a dyn Fn(TakeFeatures) -> Result<()>,
+    /// The rows that are in memory, ascending.
+    pub kept: &'a [usize],
+    /// φ `[rows, p]` of some of these.
+    pub rows: FeatureRows<'a>,
 }
 
 /// How large the constant feature is, which says how much the intercept is penalised beside the weights.
@@ -69,7 +84,28 @@ impl<'a> Design<'a> {
             true => Source::Stored(all_rows(features, n, p, context)?),
             false => Source::Computed(features),
         };
-        let (mean, size) = features.moments(weights)?;
+        Design::of(features, weights, constant)
+    }
+
+    /// The same of rows that are not in memory; their scores are.
+    pub fn in_blocks(
+        features: InBlocks<'a>,
+        (p, classes): (usize, usize),
+        weights: &[f64],
+        constant: Constant,
+        context: &FitContext,
+    ) -> Result<Design<'a>> {
+        let n = weights.len();
+        context.budget.require(
+            format!("logistic regression of {n} rows in blocks on {p} features with {classes} classes"),
+            memory(n, p, classes),
+            "use fewer features",
+        )?;
+        Design::of(Source::InBlocks(features), weights, constant)
+    }
+
+    fn of(features: Source<'a>, weights: &[f64], constant: Constant) -> Result<Design<'a>> {
+        let (n, (mean, size)) = (weights.len(), features.moments(weights)?);
         let constant = match constant {
             Constant::One => 1.0,
             Constant::LikeFeatures => size.sqrt(),
@@ -84,9 +120,13 @@ impl<'a> Design<'a> {
 
     /// Some rows, drawn at random, ascending; all of them where there are few.
     pub fn sample(&self, seed: u64) -> Vec<usize> {
-        let mut rows = match self.n <= SAMPLE {
-            true => (0..self.n).collect(),
-            false => Rng::new(seed).fork(0x6c6f_6769).sample(self.n, SAMPLE),
+        let some = |n: usize| match n <= SAMPLE {
+            true => (0..n).collect(),
+            false => Rng::new(seed).fork(0x6c6f_6769).sample(n, SAMPLE),
+        };
+        let mut rows: Vec<usize> = match &self.features {
+            Source::InBlocks(blocks) => some(blocks.kept.len()).into_iter().map(|i| blocks.kept[i]).collect(),
+            _ => some(self.n),
         };
         rows.sort_unstable();
         rows
@@ -125,6 +165,15 @@ impl<'a> Design<'a> {
                     sums.add(features(&rows)?.view(), start, (&w, &b), scores, pull);
                 }
             }
+            Source::InBlocks(blocks) => {
+                let mut start = 0;
+                (blocks.pass)(&mut |phi| {
+                    let scores = scores.slice_mut(s![start..start + phi.nrows(), ..]);
+                    sums.add(phi.view(), start, (&w, &b), scores, pull);
+                    start += phi.nrows();
+                    Ok(())
+                })?;
+            }
         }
         let Sums { cross, total } = sums;
         let centred = cross - &outer(self.mean.view(), total.view());
@@ -139,25 +188,36 @@ impl Source<'_> {
         match self {
             Source::Stored(phi) => Ok(phi.select(Axis(0), rows)),
             Source::Computed(features) => features(rows),
+            Source::InBlocks(blocks) => (blocks.rows)(rows),
+        }
+    }
+
+    /// Calls `f` with φ of all n rows, block by block.
+    fn each_block(&self, n: usize, f: TakeFeatures) -> Result<()> {
+        match self {
+            Source::InBlocks(blocks) => (blocks.pass)(f),
+            _ => (0..n)
+                .step_by(BLOCK)
+                .try_for_each(|start| f(self.select(&(start..n.min(start + BLOCK)).collect::<Vec<_>>())?)),
         }
     }
 
     /// φ̄ `[p]` and the mean of `‖φ − φ̄‖²`, weighted by w `[n]`. Sums are taken about a first estimate of the mean, so that a distant
     /// origin costs no digits.
     fn moments(&self, weights: &[f64]) -> Result<(Array1<f64>, f64)> {
-        let (mut shift, mut sum, mut squares) = (Array1::zeros(0), Array1::zeros(0), 0.0);
-        for start in (0..weights.len()).step_by(BLOCK) {
-            let rows: Vec<usize> = (start..weights.len().min(start + BLOCK)).collect();
-            let mut phi = self.select(&rows)?;
+        let (mut shift, mut sum, mut squares, mut start) = (Array1::zeros(0), Array1::zeros(0), 0.0, 0);
+        self.each_block(weights.len(), &mut |mut phi| {
             if start == 0 {
                 shift = phi.mean_axis(Axis(0)).expect("there are rows");
                 sum = Array1::zeros(shift.len());
             }
             phi -= &shift;
-            let w = ndarray::aview1(&weights[start..start + rows.len()]);
+            let w = ndarray::aview1(&weights[start..start + phi.nrows()]);
             sum += &phi.t().dot(&w);
             squares += phi.rows().into_iter().zip(w).map(|(row, w)| w * row.dot(&row)).sum::<f64>();
-        }
+            start += phi.nrows();
+            Ok(())
+        })?;
         let total: f64 = weights.iter().sum();
         sum /= total;
         let size = (squares / total - sum.dot(&sum)).max(0.0);
@@ -235,7 +295,7 @@ fn all_rows(features: FeatureRows, n: usize, p: usize, context: &FitContext) -> 
 
 /// Bytes that a logistic regression takes beside stored features: six matrices of scores, the parts of sums over rows, the sample
 /// twice, and the preconditioner.
-fn memory(n: usize, p: usize, classes: usize) -> u64 {
+pub(super) fn memory(n: usize, p: usize, classes: usize) -> u64 {
     let sample = 2 * (n.min(SAMPLE) as u64).saturating_mul(p as u64);
     let scores = 6u64.saturating_mul(n as u64).saturating_mul(classes as u64);
     let sums = (PARTS as u64 + 8).saturating_mul(p as u64).saturating_mul(classes as u64);

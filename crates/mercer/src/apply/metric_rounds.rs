@@ -23,11 +23,17 @@ pub(super) const MOST_ROUNDS: usize = 5;
 /// Parts of the rows, of which one is left out.
 const FOLDS: usize = 5;
 
-/// Rows up to which every part is left out once; above, one part has hundreds of rows.
-const EVERY_FOLD: usize = 2000;
+/// Left-out rows that are enough to compare metrics on: so many parts are left out in turn, and no more.
+const LEFT_OUT: usize = 600;
 
-/// Landmarks of the machines that are compared, above [`EVERY_FOLD`] rows.
+/// Rows up to which the machines that are compared see all points; above, [`LANDMARKS`] stand for them.
+const ALL_POINTS: usize = 2000;
+
+/// Landmarks of the machines that are compared, above [`ALL_POINTS`] rows.
 const LANDMARKS: usize = 1000;
+
+/// Standard errors that the gain over no rounds must exceed: the best of ten metrics gains one by chance.
+const CERTAIN: f64 = 2.0;
 
 /// Rows whose gradients are taken, at most: their mean is known to about a percent.
 const GRADIENTS: usize = 10_000;
@@ -206,7 +212,7 @@ impl Work<'_> {
     }
 
     /// The metric's form and the number of rounds with the least error on left-out rows, and a note on an interrupt. No rounds, where they may be
-    /// chosen, unless another number gains more over them than the standard error of the gain: chance must not decide.
+    /// chosen, unless another number gains more over them than [`CERTAIN`] standard errors of the gain: chance must not decide.
     pub fn choose(&self) -> Result<(MetricForm, usize, Vec<TriedMetric>, Option<String>)> {
         let forms = self.machine.metric.map_or(vec![MetricForm::Diagonal, MetricForm::Full], |form| vec![form]);
         if let (Some(rounds), [form]) = (self.machine.rounds, &forms[..]) {
@@ -214,15 +220,20 @@ impl Work<'_> {
         }
         let n = self.x.nrows();
         let folds = FOLDS.min(n);
-        let looked_at = if n <= EVERY_FOLD { folds } else { 1 };
+        let looked_at = LEFT_OUT.div_ceil((n / folds).max(1)).min(folds);
         let (mut all, mut note, mut keeps): (Vec<LeftOut>, _, _) = (vec![], None, None);
+        let mut lengths = vec![self.machine.rounds.unwrap_or(MOST_ROUNDS); forms.len()];
         for (fold, (rest, out)) in splits(n, folds, self.context.seed).take(looked_at).enumerate() {
             let stage = self.context.stage("fold", fold + 1, looked_at);
             let context = FitContext { progress: &stage, ..*self.context };
-            let (tried, whole) = Work { context: &context, ..*self }.errors(&forms, &rest, &out)?;
+            let (tried, whole) =
+                Work { context: &context, ..*self }.errors(&forms, &lengths, fold == 0, &rest, &out)?;
             keeps.get_or_insert_with(|| self.context.keeps_best());
             // A part that was cut short counts only where there is no other.
             if all.is_empty() {
+                // The other parts look at the rounds that the first one did.
+                let rounds_of = |form: &MetricForm| tried.iter().filter(|t| t.form == *form).map(|t| t.rounds).max();
+                lengths = forms.iter().map(|form| rounds_of(form).unwrap_or(0)).collect();
                 all = tried;
             } else if whole {
                 all.iter_mut().zip(tried).for_each(|(all, tried)| all.squares.extend(tried.squares));
@@ -243,9 +254,16 @@ impl Work<'_> {
         Ok((best.form, best.rounds, all.iter().map(LeftOut::tried).collect(), note))
     }
 
-    /// The squared errors on the rows `out` of machines fitted to the rows `rest`, of every form after every number of rounds; fewer
-    /// after an interrupt. Also whether it is all of them.
-    fn errors(&self, forms: &[MetricForm], rest: &[usize], out: &[usize]) -> Result<(Vec<LeftOut>, bool)> {
+    /// The squared errors on the rows `out` of machines fitted to the rows `rest`, of every form after every number of rounds up to that in `lengths`;
+    /// fewer after an interrupt, and, where a form `may_end`, once its error has risen twice in a row. Also whether it was not interrupted.
+    fn errors(
+        &self,
+        forms: &[MetricForm],
+        lengths: &[usize],
+        may_end: bool,
+        rest: &[usize],
+        out: &[usize],
+    ) -> Result<(Vec<LeftOut>, bool)> {
         let (x, y) = (self.x.select(Axis(0), rest), self.y.select(rest));
         let (new, truth) = (self.x.select(Axis(0), out), self.y.select(out));
         let truth = Encoding::encode(&truth, out.len(), -1.0, 1.0)?.1;
@@ -256,10 +274,11 @@ impl Work<'_> {
             let squares = off.rows().into_iter().zip(&weights).map(|(e, w)| w * e.dot(&e)).collect();
             Ok(LeftOut { form, rounds, squares })
         };
-        let rank = self.machine.rank.or((x.nrows() > EVERY_FOLD).then_some(LANDMARKS));
+        let rank = self.machine.rank.or((x.nrows() > ALL_POINTS).then_some(LANDMARKS));
         let machine = RecursiveFeatureMachine { rank, ..self.machine.clone() };
-        let most = self.machine.rounds.unwrap_or(MOST_ROUNDS);
-        let total = 1 + forms.len() * most;
+        let total = 1 + lengths.iter().sum::<usize>();
+        // A number of rounds that was asked for is looked at whatever the errors before it are.
+        let may_end = may_end && self.machine.rounds.is_none();
         let staged = |number: usize, fit: &dyn Fn(&Work) -> Result<Round>| {
             let stage = self.context.stage("fit", number, total);
             let context = FitContext { progress: &stage, interrupt: None, ..*self.context };
@@ -269,15 +288,20 @@ impl Work<'_> {
         let plain = staged(1, &|work| work.first())?;
         let mut tried = vec![left_out(forms[0], 0, &plain)?];
         let _keeps = self.context.keeps_best();
-        for (f, &form) in forms.iter().enumerate() {
-            let mut last: Option<Round> = None;
+        for (f, (&form, &most)) in forms.iter().zip(lengths).enumerate() {
+            let (mut last, mut errors): (Option<Round>, Vec<f64>) = (None, vec![]);
+            let before = 1 + lengths[..f].iter().sum::<usize>();
             for rounds in 1..=most {
                 if self.context.interrupted() {
                     return Ok((tried, false));
                 }
-                let round = staged(1 + f * most + rounds, &|work| work.next(last.as_ref().unwrap_or(&plain), form))?;
-                tried.push(left_out(form, rounds, &round)?);
-                last = Some(round);
+                let round = staged(before + rounds, &|work| work.next(last.as_ref().unwrap_or(&plain), form))?;
+                let found = left_out(form, rounds, &round)?;
+                errors.push(mean(&found.squares));
+                (last, _) = (Some(round), tried.push(found));
+                if may_end && matches!(errors[..], [.., a, b, c] if a < b && b < c) {
+                    break;
+                }
             }
         }
         Ok((tried, true))
@@ -306,13 +330,13 @@ impl LeftOut {
     }
 }
 
-/// The one with the least error of those with `rounds`; where they are free, of those that gain more over no rounds than the standard error, and no
-/// rounds.
+/// The one with the least error of those with `rounds`; where they are free, of those that gain more over no rounds than [`CERTAIN`] standard errors, and
+/// no rounds.
 fn best_metric(all: &[LeftOut], rounds: Option<usize>) -> Option<&LeftOut> {
     let plain = all.iter().find(|tried| tried.rounds == 0);
     let gains = |tried: &LeftOut| {
         let (gain, error) = plain.map_or((f64::INFINITY, 0.0), |plain| tried.gain_over(plain));
-        tried.rounds == 0 || gain > error
+        tried.rounds == 0 || gain > CERTAIN * error
     };
     all.iter()
         .filter(|tried| rounds.map_or_else(|| gains(tried), |rounds| tried.rounds == rounds))

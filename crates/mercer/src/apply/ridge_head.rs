@@ -2,6 +2,7 @@
 
 use super::alpha::{best, cross_validate, grid};
 use super::feature_map::DeviceFeatures;
+use super::fold_sums::Folds;
 use super::{Alpha, Tried};
 use crate::compute::ledger::ran;
 use crate::context::ONE_STEP;
@@ -15,6 +16,9 @@ use rayon::prelude::*;
 /// Rows of Φ that are in memory at once, as many as are read from a file at a time.
 pub(super) const BLOCK: usize = crate::data::BLOCK;
 
+/// Rows of kernel values at a time where all rows are in memory: the allocator keeps blocks of less than 32 MiB, and asks for no new pages.
+const STRIP: usize = 2048;
+
 /// Rows that a thread prepares at a time.
 const ROWS: usize = 256;
 
@@ -25,9 +29,42 @@ pub(super) const MOST_LEFT_OUT: usize = 5000;
 /// Features `[rows, p]` at some rows of the sample.
 pub(super) type FeatureRows<'a> = &'a dyn Fn(&[usize]) -> Result<Array2<f64>>;
 
+/// Features `φ = cN`: combinations of values c, those of a kernel with landmarks.
+///
+/// `ΦᵀΦ = Nᵀ(CᵀC)N`, so that the rows need not be multiplied by N, which takes longer than everything else. But the sums in `CᵀC` are rounded, and N
+/// makes more of their roundings where it is large. These are independent, and each is about `σ = (4 + √b/3)u max_i (CᵀC)_ii` for sums over b blocks.
+/// They move `S + αI`, `S = ΦᵀΦ`, relative to itself by `σ tr(N(S + αI)⁻¹Nᵀ)` in the Frobenius norm, and a solution of r unknowns by `1/√r` of that. Where
+/// that is more than [`MOST_MOVED`], the features themselves are summed.
+pub(super) struct Combined<'a> {
+    /// c `[rows, m]` at some rows.
+    pub values: FeatureRows<'a>,
+    /// N `[m, r]`
+    pub normalisation: ArrayView2<'a, f64>,
+}
+
+/// See [`Combined`].
+const MOST_MOVED: f64 = 3e-3;
+
+impl Combined<'_> {
+    /// Whether the roundings may be small enough: `S ≈ (n/m)κ(Z,Z)` would make them `4um‖NᵀN‖²` for values of order one. Rows beside the
+    /// landmarks make S larger, as a rule by far, and not all directions are the worst.
+    fn may_do(&self) -> bool {
+        /// By how much.
+        const FAR: f64 = 1e8;
+        let n = self.normalisation;
+        let square: f64 = matmul(n.t(), n).iter().map(|v| v * v).sum();
+        4.0 * ROUNDOFF * n.nrows() as f64 * square < FAR * MOST_MOVED
+    }
+}
+
+/// u
+const ROUNDOFF: f64 = f64::EPSILON / 2.0;
+
 /// `min_{W,b} Σ_i w_i ‖y_i − b − φ(x_i)W‖² + α‖W‖²`
 pub(super) struct Head<'a> {
     pub features: FeatureRows<'a>,
+    /// The same features, where they are combinations of values that cost less.
+    pub combined: Option<Combined<'a>>,
     /// The same on the context's device, where it computes them.
     pub on_device: Option<&'a DeviceFeatures<'a>>,
     /// `[n, m]`
@@ -89,29 +126,37 @@ impl BlockHead<'_> {
         /// Of the rows, one in so many must have been seen for a fit to be worth keeping, and for α to be chosen.
         const LEAST: usize = 50;
         let (group, mut keeps, mut cut, mut rows) = (self.context.group, None, false, 0);
+        fail_if!(
+            !group.is_single() && matches!(alpha, Alpha::CrossValidation { .. }),
+            "several ranks do not cross-validate; give α, or leave out one row at a time"
+        );
         let mut sums = if group.is_single() { None } else { Some(self.common_sums()?) };
+        let (mut folds, seed): (Option<Folds>, u64) = (None, self.context.seed);
         let seen = (self.pass)(&mut |part| {
             rows += part.phi.nrows();
-            add(&mut sums, part, self.intercept);
+            match alpha {
+                Alpha::CrossValidation { folds: count } => {
+                    folds.get_or_insert_with(|| Folds::new(count, &part, self.intercept, seed)).add(part);
+                }
+                _ => add(&mut sums, part, self.intercept),
+            }
             if rows >= self.n / LEAST {
                 cut = keeps.get_or_insert_with(|| self.context.keeps_best()).cut_short();
             }
             Ok(!cut)
         })?;
         fail_if!(seen == 0, "there are no rows to fit");
-        let mut sums = sums.expect("there are rows");
+        let mut sums = sums.or(folds.as_ref().map(Folds::whole)).expect("there are rows");
         sums.over(group)?;
         let path = sums.decompose(self.intercept, self.context)?;
         let grid = path.grid()?;
         let sample: Vec<usize> = self.left_out.iter().copied().filter(|&row| row < seen).collect();
         let (sample, part) = (self.rows)(&sample)?;
         let left = LeftOut { z: path.rotated(part.phi), y: part.y, w: part.weights };
-        let (alpha, tried) = match alpha {
-            Alpha::Fixed(alpha) => (alpha, vec![]),
-            Alpha::LeaveOneOut => best(left.mean_squares(&path, &grid))?,
-            Alpha::CrossValidation { .. } => {
-                return Err(Error::input("cross-validation needs all rows in memory; choose α by leave-one-out"));
-            }
+        let (alpha, tried) = match (alpha, &folds) {
+            (Alpha::Fixed(alpha), _) => (alpha, vec![]),
+            (_, Some(folds)) => best(folds.errors(&grid, self.context)?)?,
+            _ => best(left.mean_squares(&path, &grid))?,
         };
         let mut solved = path.solved(alpha, tried, sample, &left);
         if cut && seen < self.n {
@@ -142,8 +187,18 @@ fn add(sums: &mut Option<Sums>, part: Part, intercept: bool) {
 
 impl Head<'_> {
     pub fn solve(&self, alpha: Alpha) -> Result<Solved> {
+        if let Some(combined) = self.combined.as_ref().filter(|combined| self.on_device.is_none() && combined.may_do())
+            && let Some(solved) = self.solve_by(Some(combined), alpha)?
+        {
+            return Ok(solved);
+        }
+        Ok(self.solve_by(None, alpha)?.expect("features are summed as they are"))
+    }
+
+    /// The solution, unless roundings move it by more than [`MOST_MOVED`].
+    fn solve_by(&self, combined: Option<&Combined>, alpha: Alpha) -> Result<Option<Solved>> {
         let n = self.y.nrows();
-        let path = self.path(&(0..n).collect::<Vec<_>>())?;
+        let path = self.path(&(0..n).collect::<Vec<_>>(), combined)?;
         let grid = path.grid()?;
         let sample = left_out_rows(n, self.context.seed);
         let left = self.left_out(&path, &sample)?;
@@ -153,74 +208,44 @@ impl Head<'_> {
             Alpha::LeaveOneOut => best(left.mean_squares(&path, &grid))?,
             Alpha::CrossValidation { folds } => {
                 let (tried, note) = cross_validate(n, folds, self.context, &grid, |rest, out| {
-                    self.held_out_errors(&self.path(rest)?, out, &grid)
+                    self.held_out_errors(&self.path(rest, combined)?, out, &grid)
                 })?;
                 notes.extend(note);
                 best(tried)?
             }
         };
-        Ok(Solved { notes, ..path.solved(alpha, tried, sample, &left) })
+        let solved = |path: &Path| Solved { notes, ..path.solved(alpha, tried, sample, &left) };
+        Ok((path.moved(alpha) <= MOST_MOVED).then(|| solved(&path)))
     }
 
     /// The normal equations of some rows, decomposed.
-    fn path(&self, rows: &[usize]) -> Result<Path> {
+    fn path(&self, rows: &[usize], combined: Option<&Combined>) -> Result<Path> {
         if let Some(features) = self.on_device {
             return self.sums_on_device(features, rows)?.decompose(self.intercept, self.context);
         }
+        let features = combined.map_or(self.features, |combined| combined.values);
         let mut sums: Option<Sums> = None;
-        for (i, few) in rows.chunks(BLOCK).enumerate() {
-            let (phi, y, weights) = ((self.features)(few)?, self.y.select(Axis(0), few), self.weights_of(few));
+        let block = if combined.is_some() { STRIP } else { BLOCK };
+        for (i, few) in rows.chunks(block).enumerate() {
+            let (phi, y, weights) = (features(few)?, self.y.select(Axis(0), few), self.weights_of(few));
             add(&mut sums, Part { phi, y, weights }, self.intercept);
-            self.context.progress.step("ridge on features", (i * BLOCK + few.len()).min(rows.len()), rows.len(), "");
+            self.context.progress.step("ridge on features", (i * block + few.len()).min(rows.len()), rows.len(), "");
         }
-        sums.expect("there are rows").decompose(self.intercept, self.context)
-    }
-
-    /// The sums over some rows, on the device of their features: one product of `√w (φ − shift, y, 1)` with itself has all of them.
-    fn sums_on_device(&self, features: &DeviceFeatures, rows: &[usize]) -> Result<Sums> {
-        /// Rows at a time: enough to fill a GPU.
-        const MANY: usize = 4 * BLOCK;
-        let (m, mut shift, mut sum) = (self.y.ncols(), None, None::<Panel>);
-        for (i, few) in rows.chunks(MANY).enumerate() {
-            let mut phi = features(few)?;
-            let device = phi.device();
-            let column = |values: Array1<f64>| Panel::from_host(device, values.insert_axis(Axis(1)));
-            let ones = column(Array1::ones(few.len()))?;
-            let mean =
-                || Ok::<_, Error>(phi.t_matmul(&ones)? * (f64::from(u8::from(self.intercept)) / few.len() as f64));
-            let shift = match &shift {
-                Some(shift) => shift,
-                None => shift.insert(mean()?),
-            };
-            phi.add_product(-1.0, &ones, shift.t())?;
-            let beside = Panel::from_host(device, self.y.select(Axis(0), few))?.joined(&ones)?;
-            let mut all = phi.joined(&beside)?;
-            all.scale_rows(&column(self.weights_of(few).mapv(f64::sqrt))?);
-            let product = all.t_times(&all)?;
-            match &mut sum {
-                Some(sum) => sum.axpy(&vec![1.0; all.ncols()], &product)?,
-                None => sum = Some(product),
-            }
-            self.context.progress.step("ridge on features", (i * MANY + few.len()).min(rows.len()), rows.len(), "");
-        }
-        let (shift, all) = (shift.expect("there are rows"), sum.expect("there are rows").into_host()?);
-        ran("passes over features", self.context.device, 1);
-        let p = shift.nrows();
-        let part =
-            |rows: std::ops::Range<usize>, columns: std::ops::Range<usize>| all.slice(s![rows, columns]).to_owned();
-        Ok(Sums {
-            shift: shift.column(0).to_owned(),
-            gram: part(0..p, 0..p),
-            cross: part(0..p, p..p + m),
-            phi: all.slice(s![..p, p + m]).to_owned(),
-            y: all.slice(s![p..p + m, p + m]).to_owned(),
-            total: all[[p + m, p + m]],
-            product: Array2::default((0, 0)),
-        })
+        let sums = sums.expect("there are rows");
+        let Some(Combined { normalisation, .. }) = combined else {
+            return sums.decompose(self.intercept, self.context);
+        };
+        let blocks = rows.len().div_ceil(STRIP) as f64;
+        let most = sums.gram.diag().fold(0.0, |most: f64, g| most.max(*g));
+        let roundings = (4.0 + blocks.sqrt() / 3.0) * ROUNDOFF * most;
+        let mut path = sums.combined(*normalisation).decompose(self.intercept, self.context)?;
+        let nq = matmul(*normalisation, path.q.view());
+        path.roundings = nq.columns().into_iter().map(|column| roundings * column.dot(&column)).collect();
+        Ok(path)
     }
 
     /// w of some rows.
-    fn weights_of(&self, rows: &[usize]) -> Array1<f64> {
+    pub(super) fn weights_of(&self, rows: &[usize]) -> Array1<f64> {
         rows.iter().map(|&i| self.weights.map_or(1.0, |w| w[i])).collect()
     }
 
@@ -249,24 +274,25 @@ impl Head<'_> {
 }
 
 /// Sums over rows, with a constant `shift` subtracted from the features so that large means cost no digits.
-struct Sums {
-    shift: Array1<f64>,
+pub(super) struct Sums {
+    pub(super) shift: Array1<f64>,
     /// `Σ w φφᵀ` `[p, p]`, its lower half.
-    gram: Array2<f64>,
+    pub(super) gram: Array2<f64>,
     /// `Σ w φyᵀ` `[p, m]`
-    cross: Array2<f64>,
+    pub(super) cross: Array2<f64>,
     /// `Σ w φ` `[p]`
-    phi: Array1<f64>,
+    pub(super) phi: Array1<f64>,
     /// `Σ w y` `[m]`
-    y: Array1<f64>,
+    pub(super) y: Array1<f64>,
     /// `Σ w`
-    total: f64,
-    product: Array2<f64>,
+    pub(super) total: f64,
+    /// Room for a product.
+    pub(super) product: Array2<f64>,
 }
 
 impl Sums {
     /// None yet, for features like `phi` `[b, p]`.
-    fn new(phi: ArrayView2<f64>, m: usize, intercept: bool) -> Sums {
+    pub fn new(phi: ArrayView2<f64>, m: usize, intercept: bool) -> Sums {
         let p = phi.ncols();
         let shift = if intercept { phi.mean_axis(Axis(0)).expect("there are rows") } else { Array1::zeros(p) };
         let square = || Array2::zeros((p, p));
@@ -275,7 +301,7 @@ impl Sums {
     }
 
     /// Adds features `[b, p]`, targets `[b, m]` and the roots `[b]` of the rows' weights.
-    fn add(&mut self, mut phi: Array2<f64>, y: Array2<f64>, root: Array1<f64>) {
+    pub fn add(&mut self, mut phi: Array2<f64>, y: Array2<f64>, root: Array1<f64>) {
         let pieces: Vec<_> =
             phi.axis_chunks_iter_mut(Axis(0), ROWS).zip(root.axis_chunks_iter(Axis(0), ROWS)).collect();
         pieces.into_par_iter().for_each(|(mut phi, root)| {
@@ -302,8 +328,25 @@ impl Sums {
         group.sum(std::slice::from_mut(&mut self.total))
     }
 
+    /// Those of the features `cN`, from those of the values c, for N `[m, r]`.
+    fn combined(self, n: ArrayView2<f64>) -> Sums {
+        let gram = self.symmetric();
+        let Sums { shift, cross, phi, y, total, .. } = self;
+        let product = matmul(gram.view(), n);
+        let gram = matmul(n.t(), product.view());
+        Sums {
+            shift: n.t().dot(&shift),
+            gram,
+            cross: matmul(n.t(), cross.view()),
+            phi: n.t().dot(&phi),
+            y,
+            total,
+            product,
+        }
+    }
+
     /// With an intercept, features and targets count from their means.
-    fn decompose(self, intercept: bool, context: &FitContext) -> Result<Path> {
+    pub fn decompose(self, intercept: bool, context: &FitContext) -> Result<Path> {
         let Sums { shift, mut gram, mut cross, phi, y, total, product } = self;
         drop(product);
         let (mut mean, mut y_mean, mut share) = (Array1::zeros(phi.len()), Array1::zeros(y.len()), 0.0);
@@ -320,7 +363,7 @@ impl Sums {
         let kept = λ.iter().take_while(|&&l| l > 1e-14 * λ[0]).count();
         let (λ, q) = (λ[..kept].to_vec(), q.slice_move(s![.., ..kept]));
         let zy = matmul(q.t(), cross.view());
-        Ok(Path { λ, q, zy, mean, y_mean, share, total })
+        Ok(Path { λ, q, zy, mean, y_mean, share, total, roundings: vec![] })
     }
 }
 
@@ -329,23 +372,31 @@ pub(super) fn outer(a: ArrayView1<f64>, b: ArrayView1<f64>) -> Array2<f64> {
 }
 
 /// `ΦᵀΦ = QΛQᵀ`, with rows weighted and columns centred, rotated so that every α is a division: `Z = ΦQ`, `ZᵀZ = Λ`.
-struct Path {
+pub(super) struct Path {
     λ: Vec<f64>,
     /// `[p, r]`
     q: Array2<f64>,
     /// `Zᵀy` `[r, m]`
     zy: Array2<f64>,
     /// Of the features `[p]`; zero without an intercept.
-    mean: Array1<f64>,
+    pub mean: Array1<f64>,
     /// Of the targets `[m]`; zero without an intercept.
-    y_mean: Array1<f64>,
+    pub y_mean: Array1<f64>,
     /// What the intercept adds to every `H_ii/w_i`.
     share: f64,
     /// Sum of the weights.
     total: f64,
+    /// `σ‖Nq_j‖²` `[r]` where features are [`Combined`]; else none.
+    roundings: Vec<f64>,
 }
 
 impl Path {
+    /// How far roundings move the solution for `alpha`, relative to itself; see [`Combined`].
+    fn moved(&self, alpha: f64) -> f64 {
+        let trace: f64 = self.roundings.iter().zip(&self.λ).map(|(rounding, λ)| rounding / (λ + alpha)).sum();
+        trace / (self.λ.len() as f64).sqrt()
+    }
+
     /// The α that are tried; an error where no feature tells rows apart.
     fn grid(&self) -> Result<Vec<f64>> {
         let scale = self.λ.iter().sum::<f64>() / self.total;
@@ -381,7 +432,7 @@ impl Path {
     }
 
     /// `W = (ΦᵀΦ + αI)⁻¹Φᵀy` `[p, m]`
-    fn weights(&self, alpha: f64) -> Array2<f64> {
+    pub fn weights(&self, alpha: f64) -> Array2<f64> {
         matmul(self.q.view(), self.filtered(alpha).view())
     }
 }
@@ -436,25 +487,38 @@ pub(super) fn memory(p: usize) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::FeatureMap;
     use super::*;
+    use crate::kernel::Kernel;
+    use crate::spectrum::Landmarks;
 
-    /// The sums of panels are those of blocks of rows, with weights and an intercept or without.
+    /// Sums of kernel values, normalised afterwards, against sums of the features; α of a smooth kernel without noise is too small for them.
     #[test]
-    fn features_on_a_device_give_the_same_solution() {
-        let mut rng = Rng::new(4);
-        let mut random = |n: usize, m: usize| Array2::from_shape_simple_fn((n, m), || 3.0 + rng.normal());
-        let (phi, y) = (random(300, 6), random(300, 2));
-        let weights: Vec<f64> = random(300, 1).iter().map(|w| w.abs() + 0.1).collect();
+    fn sums_of_kernel_values_do_where_roundings_stay_small() {
+        let mut rng = Rng::new(7);
+        let x = Array2::from_shape_simple_fn((5000, 3), || rng.normal());
+        let noise = Array1::from_shape_simple_fn(5000, || 0.3 * rng.normal());
+        let f: Array1<f64> = x.rows().into_iter().map(|x| (2.0 * x[0]).sin() * x[1] + 2.0).collect();
+        let weights: Vec<f64> = (0..5000).map(|i| 1.0 + (i % 3) as f64).collect();
         let context = FitContext::default();
-        let at_rows = |rows: &[usize]| Ok(phi.select(Axis(0), rows));
-        for (intercept, weights) in [(true, Some(&weights[..])), (false, None), (true, None)] {
-            let head =
-                |on_device| Head { features: &at_rows, on_device, y: y.view(), weights, intercept, context: &context };
-            let panels: DeviceFeatures = Box::new(|rows: &[usize]| Ok(at_rows(rows)?.into()));
-            let [want, got] = [None, Some(&panels)].map(|on_device| head(on_device).solve(Alpha::Fixed(0.3)).unwrap());
-            let off =
-                (&want.weights - &got.weights).mapv(f64::abs).sum() + (&want.offset - &got.offset).mapv(f64::abs).sum();
-            assert!(off < 1e-9, "{intercept}: {off}");
+        for (kernel, y, does) in [("matern32(1.5)", &f + &noise, true), ("rbf(4)", f.clone(), false)] {
+            let (kernel, choice) = (Kernel::parse(kernel).unwrap(), Landmarks::KMeansPlusPlus);
+            let map = FeatureMap::Nystrom { kernel, landmarks: 150, choice }.prepare(x.view(), &context).unwrap();
+            let features = |rows: &[usize]| map.at(x.select(Axis(0), rows));
+            let values = |rows: &[usize]| map.values(x.select(Axis(0), rows));
+            let y = y.insert_axis(Axis(1));
+            let combined = map.normalisation().map(|normalisation| Combined { values: &values, normalisation });
+            let (y, weights) = (y.view(), Some(&weights[..]));
+            let head = Head { features: &features, combined, on_device: None, y, weights, intercept: true, context: &context };
+            for alpha in [Alpha::LeaveOneOut, Alpha::CrossValidation { folds: 3 }] {
+                let summed = head.solve_by(head.combined.as_ref(), alpha).unwrap();
+                assert_eq!(summed.is_some(), does, "{alpha}");
+                let (want, got) = (head.solve_by(None, alpha).unwrap().unwrap(), head.solve(alpha).unwrap());
+                assert!((got.alpha / want.alpha - 1.0).abs() < 1e-9, "{} {}", got.alpha, want.alpha);
+                let f = |solved: &Solved| features(&(0..1000).collect::<Vec<_>>()).unwrap().dot(&solved.weights);
+                let off = (f(&got) - f(&want)).mapv(f64::abs).fold(0.0, |most: f64, off| most.max(*off));
+                assert!(off < 1e-7 && (&got.offset - &want.offset)[0].abs() < 1e-7, "{off:e}");
+            }
         }
     }
 }

@@ -1,7 +1,8 @@
 //! The search for a kernel and its lengthscales, by the error on left-out points or by the marginal likelihood.
 
+use super::automatic::EXACT;
 use super::ridge_head::memory;
-use super::{Alpha, ClassWeights, Criterion, FeatureMap, FeatureRidge, Fit, Tuning};
+use super::{Alpha, ClassWeights, Criterion, FeatureMap, FeatureRidge, Fit, Ridge, RidgeSolver, Tuning};
 use crate::data::Target;
 use crate::kernel::{Expression, Kernel};
 use crate::rng::Rng;
@@ -13,6 +14,10 @@ use serde::Serialize;
 /// Rows that the search looks at, at most.
 const ROWS: usize = 4000;
 
+/// Rows that the search looks at where the exact solution follows: candidates are judged by the exact solution on these, because landmarks hide the
+/// short lengthscales that data without noise ask for.
+const FEW: usize = 1000;
+
 /// Landmarks for a candidate.
 const LANDMARKS: usize = 500;
 
@@ -20,7 +25,8 @@ const LANDMARKS: usize = 500;
 /// the points.
 ///
 /// By the left-out error, a lengthscale `auto` is tried at powers of two times the median distance, for as long as the error falls, and then
-/// refined to an eighth of an octave. Lengthscales `ard`, and everything by the likelihood, are found along the gradient ([`Tuning`]).
+/// refined to an eighth of an octave. Up to 4000 points each candidate is the exact solution on a thousand of them; above, that on 500 landmarks of 4000
+/// rows. Lengthscales `ard`, and everything by the likelihood, are found along the gradient ([`Tuning`]).
 /// Every candidate has its own α.
 ///
 /// ```
@@ -83,21 +89,28 @@ impl KernelSearch {
     /// Bytes that the search takes for points of `d` columns: the rows that are looked at, and a fit on features of landmarks; along gradients, eight
     /// matrices of the rows that [`Tuning`] looks at.
     pub fn memory(&self, d: usize) -> u64 {
-        let tuned = self.criterion == Criterion::Likelihood || self.candidates.iter().any(Expression::has_ard);
         let rows = 3 * 8 * (ROWS * d) as u64;
-        let tuning = if tuned { 8 * 8 * (Tuning::default().rows as u64).pow(2) } else { 0 };
+        let tuning = if self.is_tuned() { 8 * 8 * (Tuning::default().rows as u64).pow(2) } else { 0 };
         rows.saturating_add(memory(LANDMARKS).max(tuning))
+    }
+
+    /// Whether some hyper-parameters are found along gradients.
+    fn is_tuned(&self) -> bool {
+        self.criterion == Criterion::Likelihood || self.candidates.iter().any(Expression::has_ard)
     }
 
     /// The best for the points `x` `[n, d]` and their targets.
     pub fn best(&self, x: ArrayView2<f64>, y: &Target, context: &FitContext) -> Result<FoundKernel> {
-        let rows = Rng::new(context.seed).fork(0x7365_6172).sample(x.nrows(), ROWS.min(x.nrows()));
+        let n = x.nrows();
+        let exact = n <= EXACT && !self.is_tuned();
+        let rows = Rng::new(context.seed).fork(0x7365_6172).sample(n, n.min(if exact { FEW } else { ROWS }));
         let (x, y) = (x.select(Axis(0), &rows), y.select(&rows));
         let mut all = AllTried::default();
         for (i, candidate) in self.candidates.iter().enumerate() {
             let stage = context.stage("kernel", i + 1, self.candidates.len());
             all.of_candidate = 0;
-            Sample { search: self, x: x.view(), y: &y, context, progress: &stage }.try_all(candidate, &mut all)?;
+            Sample { search: self, exact, x: x.view(), y: &y, context, progress: &stage }
+                .try_all(candidate, &mut all)?;
         }
         let AllTried { mut tried, cut_short, keeps, .. } = all;
         // What follows the search was not asked to end.
@@ -116,6 +129,8 @@ impl KernelSearch {
 /// The points that candidates are tried on.
 struct Sample<'a, 'c> {
     search: &'a KernelSearch,
+    /// Whether candidates are judged by the exact solution.
+    exact: bool,
     /// `[n, d]`
     x: ArrayView2<'a, f64>,
     y: &'a Target,
@@ -228,11 +243,19 @@ impl<'c> Sample<'_, 'c> {
         };
         // A number for α is for the kernel that is used in the end; here, each has its best.
         let alpha = if matches!(self.search.alpha, Alpha::Fixed(_)) { Alpha::LeaveOneOut } else { self.search.alpha };
-        let ridge = FeatureRidge { map, alpha, class_weights: self.search.class_weights.clone() };
-        let fitted = ridge.fit(self.x, self.y, &quiet)?;
-        let error = fitted.tried.iter().map(|t| t.error).fold(f64::INFINITY, f64::min);
+        let class_weights = self.search.class_weights.clone();
+        let (alpha, tried) = if self.exact && !matches!(map, FeatureMap::Linear { .. }) {
+            let (solver, centred) = (RidgeSolver::Direct, true);
+            let ridge = Ridge { alpha, solver, centred, class_weights, ..Ridge::new(kernel.clone()) };
+            let fitted = ridge.fit(self.x, self.y, &quiet)?;
+            (fitted.alpha, fitted.tried)
+        } else {
+            let fitted = FeatureRidge { map, alpha, class_weights }.fit(self.x, self.y, &quiet)?;
+            (fitted.alpha, fitted.tried)
+        };
+        let error = tried.iter().map(|t| t.error).fold(f64::INFINITY, f64::min);
         let text = kernel.to_string();
-        all.tried.push(((kernel, factor), TriedKernel { kernel: text, alpha: fitted.alpha, error }));
+        all.tried.push(((kernel, factor), TriedKernel { kernel: text, alpha, error }));
         all.keeps.get_or_insert_with(|| self.context.keeps_best());
         all.of_candidate += 1;
         let total = if candidate.is_automatic() { (2 * NEAR + 1) as usize + 2 * REFINED.len() } else { 1 };

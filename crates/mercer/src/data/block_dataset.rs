@@ -10,6 +10,7 @@ use super::table::Task;
 use crate::rng::Rng;
 use crate::{Error, Group, Progress, Result, fail_if};
 use ndarray::ArrayView1;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// How the rows of a file become a [`BlockDataset`]. Example: [`BlockDataset`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -52,6 +53,7 @@ pub struct BlockDataset {
     held_out_rows: Vec<usize>,
     /// The number of rows that those in memory were drawn of.
     drawn_of: usize,
+    passes: AtomicUsize,
 }
 
 impl BlockDataset {
@@ -76,7 +78,7 @@ impl BlockDataset {
             Ok(true)
         })?;
         let learnt = first.finish(options.scaling, options.task)?;
-        Ok(BlockDataset { blocks, learnt, held_out_rows, drawn_of: n - held_out })
+        Ok(BlockDataset { blocks, learnt, held_out_rows, drawn_of: n - held_out, passes: AtomicUsize::new(1) })
     }
 
     /// Rows to fit.
@@ -144,6 +146,11 @@ impl BlockDataset {
         (rows, data.select(&places))
     }
 
+    /// How often the rows were read so far, the first pass included.
+    pub fn passes(&self) -> usize {
+        self.passes.load(Ordering::Relaxed)
+    }
+
     /// Hands the rows to fit that belong to this rank of `group` to `each`, block by block and in their order, until it returns false;
     /// progress is that of `what`. Returns how many rows there were on all ranks.
     pub fn pass(
@@ -158,6 +165,7 @@ impl BlockDataset {
             "{} rows have no target, and several ranks cannot leave them out; remove them from the file",
             self.unlabelled()
         );
+        self.passes.fetch_add(1, Ordering::Relaxed);
         let part = group.share(self.blocks.n());
         let (mut read, mut fitted, n) = (part.start, 0, if group.is_single() { self.n() } else { part.len() });
         self.blocks.encoded_part(self.schema(), part, &mut |block, _| {

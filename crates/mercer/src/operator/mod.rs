@@ -35,6 +35,7 @@ mod near;
 mod nearest;
 mod network;
 mod network_ntk;
+pub(crate) mod normal;
 mod pair;
 mod point_gradient;
 mod points;

@@ -251,6 +251,27 @@ impl NystromFeatures {
         Ok(NystromFeatures { kernel: kernel.clone(), landmarks: z.to_f64().into_owned(), normalisation, triangular })
     }
 
+    /// As [`Self::new`], for so many landmarks that an eigendecomposition of `W = κ(Z,Z)` would take longer than all else: `N = L⁻ᵀ` with `LLᵀ = W + δI`. In
+    /// single precision δ is what the rounding of m kernel values may take from an eigenvalue; in double precision it is a hundredth of that, where that is
+    /// enough.
+    pub(crate) fn shifted<'z>(kernel: &Kernel, z: impl Into<Rows<'z>>, context: &FitContext<'_>) -> Result<Self> {
+        let z = z.into();
+        let mut w = gram::<f64>(kernel, z, context.device)?;
+        let rounding = 1e-6 * (z.n() as f64).sqrt() * w.diag().mean().unwrap_or(1.0);
+        let double = FitContext { precision: Precision::F64, ..*context };
+        let shares: &[f64] = if context.precision == Precision::F64 { &[0.01, 1.0] } else { &[1.0] };
+        let mut added = 0.0;
+        for share in shares {
+            w.diag_mut().mapv_inplace(|d| d + share * rounding - added);
+            added = share * rounding;
+            if let Some(normalisation) = inverse_factor(&w, &double) {
+                let landmarks = z.to_f64().into_owned();
+                return Ok(NystromFeatures { kernel: kernel.clone(), landmarks, normalisation, triangular: true });
+            }
+        }
+        NystromFeatures::new(kernel, z, context)
+    }
+
     /// The functions `x ↦ φ(x)W` for `w` `[r, k]`, as combinations of `κ(·, z_m)`.
     pub(crate) fn functions(self, w: ArrayView2<f64>, context: &FitContext<'_>) -> Extension {
         let coefficients = matmul(self.normalisation.view(), w);
@@ -291,18 +312,29 @@ impl NystromFeatures {
 
     /// Strip by strip: kernel values, then their product with N while they are in cache, straight into the result.
     fn eval<T: Real>(&self, x: Rows<'_>) -> Array2<T> {
-        let (n, r) = (x.n(), self.dim());
-        let strips = Strips::<T>::new(&self.kernel, (&self.landmarks).into());
         let normalisation = self.normalisation.mapv(T::of);
-        let mut out = Array2::from_shape_vec((n, r), zeros(n * r)).expect("n·r values");
+        self.strips(x, self.dim(), |c, out| self.normalise(c, normalisation.view(), out))
+    }
+
+    /// `κ(x,Z)` `[n, m]` at points `[n, d]`: the features before N.
+    pub(crate) fn values(&self, x: Rows<'_>) -> Array2<f64> {
+        self.strips(x, self.landmarks.nrows(), |c, mut out| out.assign(&c))
+    }
+
+    /// `[n, width]`, of which `put(κ(x,Z), out)` writes the rows of a strip.
+    fn strips<T: Real>(
+        &self,
+        x: Rows<'_>,
+        width: usize,
+        put: impl Fn(ArrayView2<T>, ArrayViewMut2<T>) + Sync,
+    ) -> Array2<T> {
+        let (n, m) = (x.n(), self.landmarks.nrows());
+        let strips = Strips::<T>::new(&self.kernel, (&self.landmarks).into());
+        let mut out = Array2::from_shape_vec((n, width), zeros(n * width)).expect("as many values");
         let height = strips.height();
         let pieces: Vec<_> = out.axis_chunks_iter_mut(Axis(0), height).zip(ranges(n, height)).collect();
         pieces.into_par_iter().for_each_init(Workspace::default, |buffer, (out, rows)| {
-            self.normalise(
-                strips.block(buffer, x.slice(rows), 0..self.landmarks.nrows()).view(),
-                normalisation.view(),
-                out,
-            );
+            put(strips.block(buffer, x.slice(rows), 0..m).view(), out);
         });
         out
     }
