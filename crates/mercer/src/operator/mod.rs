@@ -32,6 +32,7 @@ mod matrix_free;
 pub mod memory;
 mod near;
 mod nearest;
+mod nearest_tiles;
 mod network;
 mod network_ntk;
 mod pair;
