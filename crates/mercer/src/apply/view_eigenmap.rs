@@ -142,12 +142,12 @@ impl ViewEigenmap {
         let finish = self.finish.unwrap_or(if self.drop_projector { CodeFinish::UNITS } else { CodeFinish::PLAIN });
         finish.check()?;
         fail_if!(
-            !self.ritz && (finish.by_direction || finish.ridge > 0.0),
-            "directions and a ridge are for Rayleigh–Ritz; functions in their own order have neither"
-        );
-        fail_if!(
             self.drop_projector && (!self.ritz || self.projector == Some(0)),
             "the units before the projector have no order of their own; keep the projector, or end in Rayleigh–Ritz"
+        );
+        fail_if!(
+            !self.ritz && (finish.by_direction || finish.ridge > 0.0),
+            "directions and a ridge are for Rayleigh–Ritz; functions in their own order have neither"
         );
         let augmentation = self.augmentation.clone().unwrap_or_else(|| Augmentation::usual(rows.image));
         let parts = split(rows, held_out, context.seed);
