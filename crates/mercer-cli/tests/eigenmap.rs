@@ -68,6 +68,16 @@ fn pairs_and_embeddings_are_ordered() {
         ["random coordinates", "principal components", "matryoshka"].iter().all(|word| said.contains(word)),
         "{said}"
     );
+    // A ridge lowers eigenvalues; neighbours have one of 0.1 unless it is given.
+    let first = |options: &str| {
+        let found = folder.object(&format!("eigenmap --embeddings a.npy {options} --k 8"));
+        found["eigenvalues"][0].as_f64().unwrap()
+    };
+    let usual = first("");
+    assert_eq!(usual, first("--finish units --ridge 0.1 --weighting commute"));
+    assert!(first("--ridge 0") > usual && first("--ridge 1") < usual);
+    folder.refuses("eigenmap --embeddings a.npy --ridge -1", "--ridge");
+    folder.refuses("eigenmap --embeddings a.npy --weighting far", "biharmonic");
     folder.refuses("eigenmap --embeddings a.npy --labels b.npy", "one class for each of 400");
     folder.refuses("eigenmap digits --embeddings a.npy --net dense(4)", "cannot be given together");
 }

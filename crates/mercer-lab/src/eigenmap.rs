@@ -53,6 +53,9 @@ const RITZ: &str = "Ritz";
 const VARIANCE: &str = "variance";
 
 pub fn reproduce(options: &Options, context: &FitContext<'_>) -> Result<Shown> {
+    if options.published {
+        return crate::eigenmap_cifar::reproduce(options, context);
+    }
     let found = run(Config::new(options, context.seed), context)?;
     let Config { k, epochs, runs, net, .. } = found.config;
     let best = |order: &str, place: usize| {
@@ -178,7 +181,7 @@ fn run(config: Config, context: &FitContext<'_>) -> Result<Results> {
             }
         }
         let start = Instant::now();
-        let pca = EmbeddingCode { k: config.k, together: Together::Linear }.fit(fit.x.view(), &context)?;
+        let pca = EmbeddingCode::new(config.k, Together::Linear).fit(fit.x.view(), &context)?;
         let accuracy = accuracies(&pca, &fit, &test, &lengths)?;
         let seconds = start.elapsed().as_secs_f64();
         let objective = "principal components of pixels".to_owned();

@@ -42,13 +42,13 @@ fn mnist() -> bool {
 
 /// One code at one length.
 #[derive(Serialize)]
-struct Code {
+pub(crate) struct Code {
     /// m
-    length: usize,
-    code: &'static str,
+    pub length: usize,
+    pub code: &'static str,
     /// Its own number of coordinates.
-    coordinates: usize,
-    map: Estimate,
+    pub coordinates: usize,
+    pub map: Estimate,
     precision: Estimate,
     /// mAP of the first m coordinates less its own, query by query.
     lead: Estimate,
@@ -70,7 +70,7 @@ struct Results {
 }
 
 /// Codes of items and of queries.
-type Pair = [Array2<f64>; 2];
+pub(crate) type Pair = [Array2<f64>; 2];
 
 const ORDERED: &str = "first m of the spectrum";
 const RANDOM: &str = "m random coordinates";
@@ -193,7 +193,7 @@ fn data(config: &Config) -> Result<[Dataset; 2]> {
     Ok([&rows[..config.items], &rows[config.items..]].map(|rows| all.select(rows)))
 }
 
-fn classes(data: &Dataset) -> Result<Vec<usize>> {
+pub(crate) fn classes(data: &Dataset) -> Result<Vec<usize>> {
     match &data.y {
         Some(Target::Classes { labels, .. }) => Ok(labels.clone()),
         _ => Err(Error::input(format!("{} has no classes", data.name))),
@@ -201,10 +201,10 @@ fn classes(data: &Dataset) -> Result<Vec<usize>> {
 }
 
 /// The classes of items and queries, by which codes are judged.
-struct Judge {
-    items: Vec<usize>,
-    queries: Vec<usize>,
-    seed: u64,
+pub(crate) struct Judge {
+    pub items: Vec<usize>,
+    pub queries: Vec<usize>,
+    pub seed: u64,
 }
 
 impl Judge {
@@ -219,7 +219,7 @@ impl Judge {
     }
 
     /// A code of `coordinates` at length `m`: the mean over several representations, query by query.
-    fn code(&self, m: usize, code: &'static str, coordinates: usize, of: &[Pair]) -> Result<Code> {
+    pub fn code(&self, m: usize, code: &'static str, coordinates: usize, of: &[Pair]) -> Result<Code> {
         let n = self.queries.len();
         let (mut average_precision, mut precision, mut seconds) = (vec![0.0; n], vec![0.0; n], 0.0);
         let add = |sum: &mut [f64], values: &[f64]| {
@@ -247,7 +247,7 @@ impl Judge {
 }
 
 /// Principal components of the items' columns, for items and queries; as many as there are columns.
-fn principal([x, z]: [&Array2<f64>; 2]) -> Result<Pair> {
+pub(crate) fn principal([x, z]: [&Array2<f64>; 2]) -> Result<Pair> {
     let mean = x.mean_axis(Axis(0)).expect("there are items");
     let centred = [x, z].map(|rows| rows - &mean);
     let covariance = matmul(centred[0].t(), centred[0].view()) / x.nrows() as f64;

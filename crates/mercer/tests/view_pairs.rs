@@ -5,7 +5,9 @@ mod common;
 mod neural;
 
 use common::*;
-use mercer::apply::{EmbeddingCode, Fitted, FittedCode, Saved, Together, Transform, ViewEigenmap, ViewRows};
+use mercer::apply::{
+    CodeFinish, EmbeddingCode, Fitted, FittedCode, Saved, Together, Transform, ViewEigenmap, ViewRows, Weighting,
+};
 use mercer::compute::{Control, Math, Small};
 use mercer::data::Target;
 use mercer::linalg::eigh;
@@ -391,11 +393,16 @@ fn a_code_without_its_projector_is_made_of_the_networks_units() {
         let eigenmap = ViewEigenmap { epochs: 0, ..eigenmap.clone() };
         eigenmap.fit(&rows, None, &FitContext::default()).unwrap().eigenvalues
     };
-    let alone = ViewEigenmap { k: 12, projector: Some(0), drop_projector: false, ..kept.clone() };
+    let finish = Some(CodeFinish::UNITS);
+    let alone = ViewEigenmap { k: 12, projector: Some(0), drop_projector: false, finish, ..kept.clone() };
     let (whole, first) = (untrained(&alone), untrained(&dropped));
     assert!(whole.iter().zip(&first).all(|(a, b)| (a - b).abs() < 1e-9), "{whole:?} {first:?}");
-    let refused = ViewEigenmap { drop_projector: true, ritz: false, ..kept }.fit(&rows, None, &FitContext::default());
-    assert!(refused.map(drop).unwrap_err().to_string().contains("no order"));
+    let refused =
+        |eigenmap: ViewEigenmap| eigenmap.fit(&rows, None, &FitContext::default()).map(drop).unwrap_err().to_string();
+    assert!(refused(ViewEigenmap { drop_projector: true, ritz: false, ..kept.clone() }).contains("no order"));
+    assert!(refused(ViewEigenmap { finish, ritz: false, ..kept.clone() }).contains("for Rayleigh–Ritz"));
+    let odd = Some(CodeFinish { ridge: -1.0, ..CodeFinish::PLAIN });
+    assert!(refused(ViewEigenmap { finish: odd, ..kept }).contains("at least 0, got -1"));
 }
 
 /// Embeddings under each operator: components, discriminants and pairs against their definitions.
@@ -408,7 +415,7 @@ fn embeddings_are_ordered_by_what_belongs_together() {
         || Array2::from_shape_fn((600, 6), |(i, c)| centres[[classes[i], c]] + (1 + c) as f64 * 0.3 * rng.normal());
     let (x, other) = (drawn(), drawn());
     let fit =
-        |together: Together, k: usize| EmbeddingCode { k, together }.fit(x.view(), &FitContext::default()).unwrap();
+        |together: Together, k: usize| EmbeddingCode::new(k, together).fit(x.view(), &FitContext::default()).unwrap();
     // Components: shares of the variance; their codes are uncorrelated, with these variances.
     let pca = fit(Together::Linear, 6);
     assert!((pca.eigenvalues.iter().sum::<f64>() - 1.0).abs() < 1e-10);
@@ -433,11 +440,53 @@ fn embeddings_are_ordered_by_what_belongs_together() {
     };
     assert!(accuracy(&classes_code) >= accuracy(&pca) && accuracy(&classes_code) > 0.9);
     let refused = |together: Together, k: usize| {
-        let code = EmbeddingCode { k, together };
+        let code = EmbeddingCode::new(k, together);
         code.fit(x.view(), &FitContext::default()).map(drop).unwrap_err().to_string()
     };
     assert!(refused(Together::Linear, 7).contains("between 1 and 6"));
     assert!(refused(Together::Classes(vec![0]), 2).contains("1 classes"));
     assert!(refused(Together::Pairs(Array2::zeros((2, 6))), 2).contains("2 partners"));
     assert!(refused(Together::Neighbours(300), 2).contains("half of 600"));
+}
+
+/// Directions do not see the length of a row; weights are those of the eigenvalues; a ridge moves the order towards the variance that is shared.
+#[test]
+fn a_finish_says_what_a_code_is_made_of() {
+    let (shared, mut rng) = (normal(2000, 2, 1), Rng::new(2));
+    // The first column agrees less and varies more than the second.
+    let mut view = || {
+        Array2::from_shape_fn((2000, 3), |(i, c)| match c {
+            0 => 10.0 * (shared[[i, 0]] + 0.5 * rng.normal()),
+            1 => 0.1 * (shared[[i, 1]] + 0.1 * rng.normal()),
+            _ => rng.normal(),
+        })
+    };
+    let (x, other) = (view(), view());
+    let fit = |finish: CodeFinish| {
+        let code = EmbeddingCode { k: 2, together: Together::Pairs(other.clone()), finish };
+        code.fit(x.view(), &FitContext::default()).unwrap()
+    };
+    // How much of a coordinate is the first column.
+    let along = |code: &FittedCode| {
+        let z = code.transform(x.view()).unwrap();
+        let (z, c) = (&z.column(0) - z.column(0).mean().unwrap(), &x.column(0) - x.column(0).mean().unwrap());
+        (z.dot(&c) / (z.dot(&z) * c.dot(&c)).sqrt()).abs()
+    };
+    let (plain, ridged) = (fit(CodeFinish::PLAIN), fit(CodeFinish { ridge: 0.1, ..CodeFinish::PLAIN }));
+    assert!(along(&plain) < 0.3 && along(&ridged) > 0.9, "{} {}", along(&plain), along(&ridged));
+    let certificate = &ridged.certificate;
+    assert!(certificate.orthonormality < 0.4 && certificate.residuals[0] < 0.3, "{certificate:?}");
+    let units = fit(CodeFinish::UNITS);
+    let (z, longer) = (units.transform(x.view()).unwrap(), units.transform((&x * 7.0).view()).unwrap());
+    assert!((&z - &longer).iter().all(|d| d.abs() < 1e-9 * z[[0, 0]].abs().max(1.0)));
+    let kernel = fit(CodeFinish { weighting: Weighting::Kernel, ..CodeFinish::UNITS }).transform(x.view()).unwrap();
+    for (j, mu) in units.eigenvalues.iter().enumerate() {
+        let (ratio, want) = (z[[3, j]] / kernel[[3, j]], 1.0 / (1.0 - mu));
+        assert!((ratio - want).abs() < 1e-6 * want, "{ratio} {want}");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.mercer");
+    units.save(&path).unwrap();
+    let Fitted::Transform(again) = Fitted::load(&path, Device::Cpu).unwrap() else { panic!("it gives coordinates") };
+    assert_eq!(again.transform(x.view()).unwrap(), z);
 }

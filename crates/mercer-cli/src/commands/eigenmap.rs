@@ -11,7 +11,7 @@ use crate::text;
 use crate::training;
 use clap::Args;
 use clap::builder::PossibleValuesParser;
-use mercer::apply::{FittedCode, PairCertificate, Saved, ViewEigenmap, ViewRows};
+use mercer::apply::{CodeFinish, FittedCode, PairCertificate, Saved, ViewEigenmap, ViewRows, Weighting};
 use mercer::compute::{Math, Rule};
 use mercer::data::{Dataset, Scaling, Target};
 use mercer::net::ScheduleKind;
@@ -61,6 +61,20 @@ pub struct Eigenmap {
     /// Take the code from the network's units before the projector, in the order that Rayleigh–Ritz on the pairs gives them
     #[arg(long, conflicts_with_all = ["no_ritz", "embeddings"])]
     drop_projector: bool,
+
+    /// How functions become a code: plain as they are; units by their directions, with a ridge of 0.1 and biharmonic weights [default: units with --drop-projector and
+    /// for embeddings whose neighbours are pairs, else plain]
+    #[arg(long, value_name = "NAME", value_parser = choice(FINISHES), conflicts_with = "no_ritz")]
+    finish: Option<CodeFinish>,
+
+    /// Noise that Rayleigh–Ritz assumes on the functions that it orders, as a share of their mean variance: 0 orders by agreement between views alone,
+    /// large values by the variance that views share [default: as --finish]
+    #[arg(long, value_name = "SHARE", value_parser = non_negative, allow_negative_numbers = true, conflicts_with = "no_ritz")]
+    ridge: Option<f64>,
+
+    /// Weights of the coordinates by their eigenvalue m: kernel is sqrt(m), commute sqrt(m/(1-m)), biharmonic sqrt(m)/(1-m) [default: as --finish]
+    #[arg(long, value_name = "NAME", value_parser = choice(&Weighting::NAMED))]
+    weighting: Option<Weighting>,
 
     /// Times that every row is seen, as two views each
     #[arg(long, value_name = "N", default_value_t = 100)]
@@ -117,7 +131,14 @@ impl Eigenmap {
         let out = self.out.as_deref().map(Output::new).transpose()?;
         self.keeping.check()?;
         let Some(data) = &self.data else {
-            return self.embeddings.run(self.k, self.pairs.as_deref(), &self.reader, out, context);
+            return self.embeddings.run(
+                self.k,
+                &|usual| self.finish(usual),
+                self.pairs.as_deref(),
+                &self.reader,
+                out,
+                context,
+            );
         };
         let (rows, schema) = self.reader.features(data, self.scale, context)?;
         let test = match &self.test {
@@ -144,6 +165,16 @@ impl Eigenmap {
         context.costly_result(&object, || said(&code))
     }
 
+    /// The finish that is asked for, where the usual one is this.
+    fn finish(&self, usual: CodeFinish) -> CodeFinish {
+        let named = self.finish.unwrap_or(usual);
+        CodeFinish {
+            ridge: self.ridge.unwrap_or(named.ridge),
+            weighting: self.weighting.unwrap_or(named.weighting),
+            ..named
+        }
+    }
+
     fn estimator(&self) -> Result<ViewEigenmap> {
         let rule = match self.weight_decay {
             None => Some(self.optimiser),
@@ -158,6 +189,7 @@ impl Eigenmap {
             augmentation: self.augment.clone(),
             objective: named.expect("a name that the option allows").1,
             ritz: !self.no_ritz,
+            finish: Some(self.finish(if self.drop_projector { CodeFinish::UNITS } else { CodeFinish::PLAIN })),
             epochs: self.epochs,
             settings: Settings {
                 batch: self.batch as usize,
@@ -175,6 +207,9 @@ impl Eigenmap {
         })
     }
 }
+
+/// Finishes by name.
+const FINISHES: &[(&str, CodeFinish)] = &[("plain", CodeFinish::PLAIN), ("units", CodeFinish::UNITS)];
 
 /// Rows for an eigenmap, with their classes where they have some.
 fn view_rows(data: &Dataset, partners: Option<&Dataset>) -> Result<ViewRows> {

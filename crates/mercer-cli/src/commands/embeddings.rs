@@ -8,7 +8,7 @@ use crate::input::Reader;
 use crate::output::Output;
 use crate::text;
 use clap::Args;
-use mercer::apply::{EmbeddingCode, Matryoshka, Saved, Together, Transform};
+use mercer::apply::{CodeFinish, EmbeddingCode, Matryoshka, Saved, Together, Transform};
 use mercer::data::Scaling;
 use mercer::retrieval::{ExactSearch, Metric};
 use mercer::rng::Rng;
@@ -42,6 +42,7 @@ impl Embeddings {
     pub fn run(
         &self,
         k: usize,
+        finish: Finish,
         pairs: Option<&str>,
         reader: &Reader,
         out: Option<Output>,
@@ -58,7 +59,7 @@ impl Embeddings {
         };
         let k = k.min(x.ncols());
         let fit = |together: Together| {
-            let code = EmbeddingCode { k, together };
+            let code = finished(k, together, finish);
             context.fitting(|fit| code.fit(x.view(), &FitContext { data: name, ..*fit }))
         };
         let (code, pca) = (fit(together.clone())?, fit(Together::Linear)?);
@@ -68,7 +69,7 @@ impl Embeddings {
             context.wrote(out);
         }
         let compared = Comparison::new(x.view(), &together, labels.as_deref(), context.seed)
-            .map(|comparison| context.fitting(|fit| comparison.run(k, fit)))
+            .map(|comparison| context.fitting(|fit| comparison.run(k, finish, fit)))
             .transpose()?;
         let object = json!({
             "data": name, "origin": code.origin, "eigenvalues": code.eigenvalues, "certificate": code.certificate,
@@ -103,6 +104,16 @@ impl Embeddings {
             said
         })
     }
+}
+
+/// What options make of the usual finish.
+type Finish<'a> = &'a dyn Fn(CodeFinish) -> CodeFinish;
+
+/// A code of embeddings with the finish that is asked for; principal components have the plain one.
+fn finished(k: usize, together: Together, finish: Finish) -> EmbeddingCode {
+    let usual = EmbeddingCode::new(k, together);
+    let finish = if usual.together == Together::Linear { usual.finish } else { finish(usual.finish) };
+    EmbeddingCode { finish, ..usual }
 }
 
 /// What codes of a length are worth: each a share of the rows that were held out.
@@ -144,10 +155,10 @@ impl<'a> Comparison<'a> {
         Some(Comparison { x, together, labels, asked: order, known, seed })
     }
 
-    fn run(&self, k: usize, context: &FitContext) -> Result<Vec<Compared>> {
+    fn run(&self, k: usize, finish: Finish, context: &FitContext) -> Result<Vec<Compared>> {
         let together = among(self.together, &self.known);
         let known = self.x.select(Axis(0), &self.known);
-        let fitted = |together: Together| EmbeddingCode { k, together }.fit(known.view(), context);
+        let fitted = |together: Together| finished(k, together, finish).fit(known.view(), context);
         let (code, pca) = (fitted(together.clone())?, fitted(Together::Linear)?);
         let trained = match together {
             Together::Pairs(_) | Together::Classes(_) => Some(Matryoshka::new(k, together).fit(known.view(), context)?),

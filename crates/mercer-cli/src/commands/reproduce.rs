@@ -35,7 +35,7 @@ pub struct Reproduce {
     #[arg(long)]
     quick: bool,
 
-    /// Experiments on the theory of wide networks and sgd-trajectory: the published size, for a GPU
+    /// eigenmap, sgd-trajectory, gp-uci and experiments on the theory of wide networks: the published size, for a GPU
     #[arg(long, conflicts_with = "quick")]
     published: bool,
 
@@ -44,15 +44,15 @@ pub struct Reproduce {
     #[arg(long, value_name = "FILE.safetensors")]
     net: Option<PathBuf>,
 
-    /// cnn-gp, ntk: training images whose kernel is fitted; lla-cifar10: training images that curvatures are taken at
+    /// cnn-gp, ntk: training images whose kernel is fitted; lla-cifar10: training images that curvatures are taken at; eigenmap --published: training images
     #[arg(long = "train-images", value_name = "N")]
     train: Option<usize>,
 
-    /// cnn-gp, ntk, lla-cifar10: test images
+    /// cnn-gp, ntk, lla-cifar10, eigenmap --published: test images
     #[arg(long = "test-images", value_name = "N")]
     test: Option<usize>,
 
-    /// cnn-gp: training steps of NeuralEF; the published experiment has 20000, with --train-images 60000
+    /// cnn-gp: training steps of NeuralEF; the published experiment has 20000, with --train-images 60000; eigenmap --published: training steps [default: 400 epochs]
     #[arg(long, value_name = "N")]
     steps: Option<u64>,
 
@@ -75,8 +75,9 @@ fn by_name() -> impl TypedValueParser<Value = &'static Experiment> {
 }
 
 /// Experiments with a published size.
-const SIZED: [&str; 10] = [
+const SIZED: [&str; 11] = [
     "bnn-to-gp",
+    "eigenmap",
     "feature-learning",
     "gp-uci",
     "gradient-flow",
@@ -94,12 +95,17 @@ const SMALL: &str = "A quick run: fewer points and steps than in the experiment 
 impl Reproduce {
     /// The options that only some experiments take, if they were given: name, experiments, value.
     fn given(&self) -> Vec<(&'static str, &'static [&'static str], String)> {
+        // The small eigenmap has its own digits and steps.
+        let [net, images, steps]: [&[&str]; 3] = match self.published {
+            false => [&["ntk", "lla-cifar10"], &["cnn-gp", "ntk", "lla-cifar10"], &["cnn-gp"]],
+            true => [&["ntk", "lla-cifar10"], &["cnn-gp", "eigenmap", "ntk", "lla-cifar10"], &["cnn-gp", "eigenmap"]],
+        };
         let options = [
             ("published", &SIZED[..], self.published.then(String::new)),
-            ("net", &["ntk", "lla-cifar10"][..], self.net.as_ref().map(|net| net.display().to_string())),
-            ("train-images", &["cnn-gp", "ntk", "lla-cifar10"], self.train.map(|n| n.to_string())),
-            ("test-images", &["cnn-gp", "ntk", "lla-cifar10"], self.test.map(|n| n.to_string())),
-            ("steps", &["cnn-gp"], self.steps.map(|n| n.to_string())),
+            ("net", net, self.net.as_ref().map(|net| net.display().to_string())),
+            ("train-images", images, self.train.map(|n| n.to_string())),
+            ("test-images", images, self.test.map(|n| n.to_string())),
+            ("steps", steps, self.steps.map(|n| n.to_string())),
             ("directions", &["ntk"], self.directions.map(|n| n.to_string())),
             ("methods", &["lla-cifar10"], (!self.methods.is_empty()).then(|| self.methods.join(","))),
             ("tables", &["gp-uci"], (!self.tables.is_empty()).then(|| self.tables.join(","))),

@@ -1,13 +1,13 @@
 //! Embeddings of any model, put in order: the same finish as that of trained functions, over linear functions of the embedding.
 
-use super::code::CodeMap;
+use super::code::{CodeFinish, CodeMap, with_noise};
 use super::traits::finite;
 use super::{FittedCode, PairCertificate, check_points};
 use crate::linalg::matmul;
 use crate::operator::nearest_neighbours;
 use crate::rng::Rng;
 use crate::spectrum::Origin;
-use crate::spectrum::neural::{partners, within_span};
+use crate::spectrum::neural::{partners, within_noisy_span};
 use crate::{FitContext, Result, fail_if};
 use ndarray::{Array1, Array2, ArrayView2, Axis};
 use std::time::Instant;
@@ -27,109 +27,14 @@ pub enum Together {
     Linear,
 }
 
-/// Orders the linear functions of embeddings by the eigenvalues of an operator that says what belongs together (Rayleigh–Ritz).
-///
-/// ```
-/// use mercer::apply::{EmbeddingCode, Together, Transform};
-/// // Three columns: noise of deviation 3, and one number that two views share in two scales.
-/// let mut rng = mercer::rng::Rng::new(1);
-/// let shared: Vec<f64> = (0..300).map(|_| rng.normal()).collect();
-/// let mut view = || ndarray::Array2::from_shape_fn((300, 3), |(i, c)| [3.0 * rng.normal(), shared[i], 0.1 * shared[i] + rng.normal()][c]);
-/// let (first, second) = (view(), view());
-/// let code = EmbeddingCode { k: 2, together: Together::Pairs(second) }.fit(first.view(), &Default::default())?;
-/// let pca = EmbeddingCode { k: 2, together: Together::Linear }.fit(first.view(), &Default::default())?;
-/// let correlation = |code: &ndarray::Array2<f64>| {
-///     let c = code.column(0);
-///     let dot: f64 = c.iter().zip(&shared).map(|(a, b)| a * b).sum();
-///     (dot / (c.dot(&c) * shared.iter().map(|v| v * v).sum::<f64>()).sqrt()).abs()
-/// };
-/// assert!(correlation(&code.transform(first.view())?) > 0.97 && correlation(&pca.transform(first.view())?) < 0.3);
-/// # Ok::<(), mercer::Error>(())
-/// ```
-#[derive(Clone, Debug, PartialEq)]
-pub struct EmbeddingCode {
-    /// Number of coordinates.
-    pub k: usize,
-    /// What belongs together.
-    pub together: Together,
-}
-
-/// Rows, or pairs, over which functions are ordered, at most.
-const MOST: usize = 20_000;
-/// Share of the rows, or pairs, that is held out for the certificate.
-const HELD_OUT: f64 = 0.1;
-/// Eigenvalues below this are noise.
-const ZERO: f64 = 1e-10;
-
-/// Rows on which the operator acts, and how.
-struct Values {
-    /// `[m, p]`; of pairs, one after the other.
-    phi: Array2<f64>,
-    /// Classes of the rows, where they make the operator.
-    classes: Vec<usize>,
-}
-
-impl EmbeddingCode {
-    /// Fits the embeddings `x` `[n, p]`.
-    pub fn fit(&self, x: ArrayView2<f64>, context: &FitContext) -> Result<FittedCode> {
-        let start = Instant::now();
+impl Together {
+    /// Refuses what does not fit embeddings `x` `[n, p]`, or a code of k coordinates of them.
+    pub(super) fn check(&self, x: ArrayView2<f64>, k: usize) -> Result<()> {
         check_points(x)?;
         let (n, p) = x.dim();
-        fail_if!(
-            self.k == 0 || self.k > p,
-            "k must lie between 1 and {p}, the columns of the embedding; got {}",
-            self.k
-        );
-        fail_if!(n < 4, "an order needs at least four embeddings, got {n}");
-        self.check(x)?;
-        let rows = 2 * n.min(MOST);
-        context.budget.require(
-            format!("{rows} embeddings of {p} columns"),
-            (4 * 8 * rows as u64).saturating_mul(p as u64),
-            "give fewer embeddings",
-        )?;
-        let mut order: Vec<usize> = (0..n).collect();
-        Rng::new(context.seed).fork(6).shuffle(&mut order);
-        let (test, fit) = order.split_at(((HELD_OUT * n as f64) as usize).max(2));
-        let [mut fit, mut test] = [fit, test].map(|rows| self.values(x, &rows[..rows.len().min(MOST)]));
-        let mean = fit.phi.mean_axis(Axis(0)).expect("there are rows").insert_axis(Axis(0));
-        [&mut fit, &mut test].into_iter().for_each(|values| values.phi -= &mean);
-        let found = within_span(fit.phi.view(), self.k, |q, _| Ok(self.image(&fit, q)))?;
-        let largest = found.eigenvalues.first().copied().unwrap_or(0.0);
-        let kept: Vec<usize> =
-            (0..found.eigenvalues.len()).filter(|j| found.eigenvalues[*j] > ZERO * largest.max(ZERO)).collect();
-        fail_if!(kept.is_empty(), "no linear function of the embedding tells what belongs together from the rest");
-        let eigenvalues: Vec<f64> = kept.iter().map(|j| found.eigenvalues[*j]).collect();
-        let a = found.coefficients.select(Axis(1), &kept);
-        let psi = matmul(test.phi.view(), a.view());
-        let group = if test.classes.is_empty() && self.together != Together::Linear { 2 } else { 1 };
-        let certificate =
-            PairCertificate::new(psi.view(), self.image(&test, psi.view()).view(), &eigenvalues, group, true)?;
-        let map = CodeMap {
-            network: None,
-            shift: mean,
-            coefficients: a * &eigenvalues.iter().map(|μ| μ.sqrt()).collect::<Array1<f64>>(),
-        };
-        let less = self.k - eigenvalues.len();
-        let note =
-            (less > 0).then(|| format!("the operator has {} positive eigenvalues, not {}", eigenvalues.len(), self.k));
-        let origin = Origin::new("ordered embeddings", self.describe(), (n, p), context, start);
-        finite(FittedCode { origin, eigenvalues, certificate, training: None, notes: note.into_iter().collect(), map })
-    }
-
-    /// The operator in words.
-    pub fn describe(&self) -> String {
-        match &self.together {
-            Together::Pairs(_) => "given pairs of embeddings".into(),
-            Together::Classes(_) => "pairs of embeddings of the same class".into(),
-            Together::Neighbours(count) => format!("pairs of an embedding and its {count} nearest"),
-            Together::Linear => "linear (principal components)".into(),
-        }
-    }
-
-    fn check(&self, x: ArrayView2<f64>) -> Result<()> {
-        let (n, p) = x.dim();
-        match &self.together {
+        fail_if!(k == 0 || k > p, "k must lie between 1 and {p}, the columns of the embedding; got {k}");
+        fail_if!(n < 4, "a code needs at least four embeddings, got {n}");
+        match self {
             Together::Pairs(other) => {
                 let (m, q) = other.dim();
                 fail_if!((m, q) != (n, p), "there are {n} embeddings of {p} columns and {m} partners of {q}");
@@ -149,6 +54,115 @@ impl EmbeddingCode {
             Together::Linear => Ok(()),
         }
     }
+}
+
+/// Orders the linear functions of embeddings by the eigenvalues of an operator that says what belongs together (Rayleigh–Ritz).
+///
+/// ```
+/// use mercer::apply::{EmbeddingCode, Together, Transform};
+/// // Three columns: noise of deviation 3, and one number that two views share in two scales.
+/// let mut rng = mercer::rng::Rng::new(1);
+/// let shared: Vec<f64> = (0..300).map(|_| rng.normal()).collect();
+/// let mut view = || ndarray::Array2::from_shape_fn((300, 3), |(i, c)| [3.0 * rng.normal(), shared[i], 0.1 * shared[i] + rng.normal()][c]);
+/// let (first, second) = (view(), view());
+/// let code = EmbeddingCode::new(2, Together::Pairs(second)).fit(first.view(), &Default::default())?;
+/// let pca = EmbeddingCode::new(2, Together::Linear).fit(first.view(), &Default::default())?;
+/// let correlation = |code: &ndarray::Array2<f64>| {
+///     let c = code.column(0);
+///     let dot: f64 = c.iter().zip(&shared).map(|(a, b)| a * b).sum();
+///     (dot / (c.dot(&c) * shared.iter().map(|v| v * v).sum::<f64>()).sqrt()).abs()
+/// };
+/// assert!(correlation(&code.transform(first.view())?) > 0.97 && correlation(&pca.transform(first.view())?) < 0.3);
+/// # Ok::<(), mercer::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct EmbeddingCode {
+    /// Number of coordinates.
+    pub k: usize,
+    /// What belongs together.
+    pub together: Together,
+    /// How the linear functions become a code.
+    pub finish: CodeFinish,
+}
+
+/// Rows, or pairs, over which functions are ordered, at most.
+const MOST: usize = 20_000;
+/// Share of the rows, or pairs, that is held out for the certificate.
+const HELD_OUT: f64 = 0.1;
+/// Eigenvalues below this are noise.
+const ZERO: f64 = 1e-10;
+
+/// Rows on which the operator acts, and how.
+struct Values {
+    /// `[m, p]`; of pairs, one after the other.
+    phi: Array2<f64>,
+    /// Classes of the rows, where they make the operator.
+    classes: Vec<usize>,
+}
+
+impl EmbeddingCode {
+    /// With the usual finish: [`CodeFinish::UNITS`] where pairs are neighbours, which angles make, else [`CodeFinish::PLAIN`].
+    pub fn new(k: usize, together: Together) -> EmbeddingCode {
+        let finish = match together {
+            Together::Neighbours(_) => CodeFinish::UNITS,
+            _ => CodeFinish::PLAIN,
+        };
+        EmbeddingCode { k, together, finish }
+    }
+
+    /// Fits the embeddings `x` `[n, p]`.
+    pub fn fit(&self, x: ArrayView2<f64>, context: &FitContext) -> Result<FittedCode> {
+        let start = Instant::now();
+        let (n, p) = x.dim();
+        self.together.check(x, self.k)?;
+        self.finish.check()?;
+        let rows = 2 * n.min(MOST);
+        context.budget.require(
+            format!("{rows} embeddings of {p} columns"),
+            (4 * 8 * rows as u64).saturating_mul(p as u64),
+            "give fewer embeddings",
+        )?;
+        let rows = self.finish.functions(x.to_owned());
+        let mut order: Vec<usize> = (0..n).collect();
+        Rng::new(context.seed).fork(6).shuffle(&mut order);
+        let (test, fit) = order.split_at(((HELD_OUT * n as f64) as usize).max(2));
+        let [mut fit, mut test] = [fit, test].map(|some| self.values(rows.view(), &some[..some.len().min(MOST)]));
+        let mean = fit.phi.mean_axis(Axis(0)).expect("there are rows").insert_axis(Axis(0));
+        [&mut fit, &mut test].into_iter().for_each(|values| values.phi -= &mean);
+        let (found, gamma) =
+            within_noisy_span(fit.phi.view(), self.k, self.finish.ridge, |q, _| Ok(self.image(&fit, q)))?;
+        let largest = found.eigenvalues.first().copied().unwrap_or(0.0);
+        let kept: Vec<usize> =
+            (0..found.eigenvalues.len()).filter(|j| found.eigenvalues[*j] > ZERO * largest.max(ZERO)).collect();
+        fail_if!(kept.is_empty(), "no linear function of the embedding tells what belongs together from the rest");
+        let eigenvalues: Vec<f64> = kept.iter().map(|j| found.eigenvalues[*j]).collect();
+        let a = found.coefficients.select(Axis(1), &kept);
+        let psi = matmul(with_noise(test.phi.clone(), gamma, Rng::new(context.seed).fork(7)).view(), a.view());
+        let group = if test.classes.is_empty() && self.together != Together::Linear { 2 } else { 1 };
+        let certificate =
+            PairCertificate::new(psi.view(), self.image(&test, psi.view()).view(), &eigenvalues, group, true)?;
+        let map = CodeMap {
+            network: None,
+            by_direction: self.finish.by_direction,
+            shift: mean,
+            coefficients: self.finish.weighted(a, &eigenvalues),
+        };
+        let less = self.k - eigenvalues.len();
+        let note =
+            (less > 0).then(|| format!("the operator has {} positive eigenvalues, not {}", eigenvalues.len(), self.k));
+        let origin = Origin::new("ordered embeddings", self.describe(), (n, p), context, start);
+        finite(FittedCode { origin, eigenvalues, certificate, training: None, notes: note.into_iter().collect(), map })
+    }
+
+    /// The operator in words.
+    pub fn describe(&self) -> String {
+        match &self.together {
+            Together::Pairs(_) => "given pairs of embeddings".into(),
+            Together::Classes(_) => "pairs of embeddings of the same class".into(),
+            Together::Neighbours(count) => format!("pairs of an embedding and its {count} nearest"),
+            Together::Linear => "linear (principal components)".into(),
+        }
+    }
 
     /// What the operator sees of these rows.
     fn values(&self, x: ArrayView2<f64>, rows: &[usize]) -> Values {
@@ -161,7 +175,10 @@ impl EmbeddingCode {
             phi
         };
         match &self.together {
-            Together::Pairs(other) => Values { phi: paired(&|i| other.row(rows[i]).to_owned()), classes: vec![] },
+            Together::Pairs(other) => {
+                let phi = self.finish.functions(paired(&|i| other.row(rows[i]).to_owned()));
+                Values { phi, classes: vec![] }
+            }
             Together::Classes(classes) => Values { phi: chosen, classes: rows.iter().map(|i| classes[*i]).collect() },
             Together::Neighbours(count) => {
                 // Among all rows, the row itself first; one of the others for each row, in turn.

@@ -141,29 +141,15 @@ impl Matryoshka {
     }
 
     fn check(&self, x: ArrayView2<f64>) -> Result<()> {
-        check_points(x)?;
-        let (n, p) = x.dim();
-        let k = self.k;
-        fail_if!(k == 0 || k > p, "k must lie between 1 and {p}, the columns of the embedding; got {k}");
-        let odd = self.lengths.iter().find(|m| **m == 0 || **m > k);
+        self.together.check(x, self.k)?;
+        let odd = self.lengths.iter().find(|m| **m == 0 || **m > self.k);
         fail_if!(self.lengths.is_empty(), "training needs a length");
-        fail_if!(odd.is_some(), "lengths must lie between 1 and k = {k}; got {}", odd.unwrap_or(&0));
-        fail_if!(n < 4, "training needs at least four embeddings, got {n}");
-        match &self.together {
-            Together::Pairs(other) => {
-                let (m, q) = other.dim();
-                fail_if!((m, q) != (n, p), "there are {n} embeddings of {p} columns and {m} partners of {q}");
-                check_points(other.view())
-            }
-            Together::Classes(classes) => {
-                fail_if!(classes.len() != n, "there are {n} embeddings and {} classes of them", classes.len());
-                Ok(())
-            }
-            _ => {
-                fail_if!(true, "Matryoshka training needs pairs or classes of the embeddings");
-                Ok(())
-            }
-        }
+        fail_if!(odd.is_some(), "lengths must lie between 1 and k = {}; got {}", self.k, odd.unwrap_or(&0));
+        fail_if!(
+            !matches!(self.together, Together::Pairs(_) | Together::Classes(_)),
+            "Matryoshka training needs pairs or classes of the embeddings"
+        );
+        Ok(())
     }
 }
 
@@ -318,7 +304,7 @@ mod tests {
             let (first, all) = (accuracy(8), accuracy(16));
             assert!(first > 0.95 && first > all - 0.02, "{first} of the first 8 and {all} of all");
         }
-        let pca = super::super::EmbeddingCode { k: 8, together: Together::Linear };
+        let pca = super::super::EmbeddingCode::new(8, Together::Linear);
         let pca = pca.fit(x.view(), &FitContext::default()).unwrap();
         let [a, b] = [&new, &x].map(|x| super::super::Transform::transform(&pca, x.view()).unwrap());
         assert!(neighbour_accuracy((a.view(), &wanted), (b.view(), &classes)) < 0.2);

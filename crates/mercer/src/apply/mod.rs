@@ -107,7 +107,7 @@ pub use crate::training::Checkpoint;
 pub use alpha::{Alpha, Tried};
 pub use automatic::Learner;
 pub use class_weights::ClassWeights;
-pub use code::FittedCode;
+pub use code::{CodeFinish, FittedCode, Weighting};
 pub use conjugate_gradients::{Converged, conjugate_gradients};
 pub use criterion::Criterion;
 pub use diffusion_maps::DiffusionMaps;

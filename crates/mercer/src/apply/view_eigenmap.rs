@@ -1,6 +1,6 @@
 //! Eigenfunctions of the kernel of views, by a trained network: a representation in the order of importance, without labels.
 
-use super::code::CodeMap;
+use super::code::{CodeFinish, CodeMap, with_noise};
 use super::traits::finite;
 use super::{FittedCode, PairCertificate, check_points};
 use crate::linalg::matmul;
@@ -8,11 +8,11 @@ use crate::net::{Description, NAMES, named};
 use crate::rng::Rng;
 use crate::spectrum::Origin;
 use crate::spectrum::neural::{
-    Augmentation, Eigenmap, FunctionOperator, Functions, NetworkFeatures, Own, PairObjective, Settings, ViewPairs,
-    pairs_of, partners, train,
+    Augmentation, Eigenmap, FunctionOperator, Functions, NetworkFeatures, Ordered, Own, PairObjective, Settings,
+    ViewPairs, ordered, pairs_of, partners, train,
 };
 use crate::{FitContext, Result, fail_if};
-use ndarray::{Array1, Array2, Axis};
+use ndarray::{Array2, Axis};
 use std::time::Instant;
 
 /// Trains a network on pairs of views of unlabelled rows into eigenfunctions of `κ(x,x') = p(x,x')/(p(x)p(x'))`, and orders them.
@@ -47,12 +47,15 @@ pub struct ViewEigenmap {
     pub objective: PairObjective,
     /// Whether Rayleigh–Ritz on the pairs' operator ends the training; otherwise the functions are those of the objective, in its order.
     pub ritz: bool,
+    /// How the functions become a code; without it [`CodeFinish::UNITS`] for units before a projector, else [`CodeFinish::PLAIN`].
+    pub finish: Option<CodeFinish>,
     /// Times that every row is seen, as two views each.
     pub epochs: u64,
     /// Batch, optimizer, checkpoints. Steps, seed, patience and what is kept are replaced: all epochs are done, and the last functions kept.
     pub settings: Settings,
-    /// Most pairs over which the functions are ordered in the end.
-    pub finish_pairs: usize,
+    /// Pairs over which the functions are ordered in the end, and over which they are judged; there are no more of them than rows. Without it
+    /// 64 for each of the functions that are ordered, and at least 8192: orthonormal functions of fewer are not so on other pairs.
+    pub finish_pairs: Option<usize>,
 }
 
 /// Rows to make views of, with what is known of them. Example: [`ViewEigenmap`].
@@ -105,6 +108,9 @@ impl ViewRows {
 const HELD_OUT: f64 = 0.1;
 const MOST_HELD_OUT: usize = 5000;
 const FEWEST: usize = 40;
+/// Pairs over which functions are ordered: at least, and for each function.
+const FEWEST_PAIRS: usize = 8192;
+const PAIRS_A_FUNCTION: usize = 64;
 /// Eigenvalues below this are noise of single precision.
 const ZERO: f64 = 1e-6;
 
@@ -119,9 +125,10 @@ impl ViewEigenmap {
             augmentation: None,
             objective: Eigenmap::default().into(),
             ritz: true,
+            finish: None,
             epochs: 100,
             settings: Settings::default(),
-            finish_pairs: 8192,
+            finish_pairs: None,
         }
     }
 
@@ -132,9 +139,15 @@ impl ViewEigenmap {
         rows.check()?;
         held_out.map_or(Ok(()), ViewRows::check)?;
         fail_if!(self.k == 0, "k must be at least 1");
+        let finish = self.finish.unwrap_or(if self.drop_projector { CodeFinish::UNITS } else { CodeFinish::PLAIN });
+        finish.check()?;
         fail_if!(
             self.drop_projector && (!self.ritz || self.projector == Some(0)),
             "the units before the projector have no order of their own; keep the projector, or end in Rayleigh–Ritz"
+        );
+        fail_if!(
+            !self.ritz && (finish.by_direction || finish.ridge > 0.0),
+            "directions and a ridge are for Rayleigh–Ritz; functions in their own order have neither"
         );
         let augmentation = self.augmentation.clone().unwrap_or_else(|| Augmentation::usual(rows.image));
         let parts = split(rows, held_out, context.seed);
@@ -152,31 +165,38 @@ impl ViewEigenmap {
         trained.record.finished = self.ritz;
         let _keeps = context.keeps_best();
         let seed = Rng::new(context.seed);
-        let sample = pairs.sample(context.device, &mut seed.fork(4), self.finish_pairs)?;
-        let own = (!self.ritz).then_some(Own::Networks);
         if self.drop_projector {
             trained.functions = trained.functions.first_layers(&self.before_projector(pairs.inputs(), rows.image)?)?;
         }
         let functions = &mut trained.functions;
-        let found = pairs_of(&pairs, functions, &sample, self.k, own)?;
+        let ordered_over = self.finish_pairs.unwrap_or_else(|| FEWEST_PAIRS.max(PAIRS_A_FUNCTION * functions.count()));
+        let sample = pairs.sample(context.device, &mut seed.fork(4), ordered_over)?;
+        let Ordered { pairs: found, mean, gamma } = match self.ritz {
+            true => ordered(&pairs, functions, &sample, self.k, finish.ridge, finish.by_direction)?,
+            false => {
+                let pairs = pairs_of(&pairs, functions, &sample, self.k, Some(Own::Networks))?;
+                // The functions were combined without their means.
+                let mean = functions.columns(&sample.x)?.mean_axis(Axis(0)).expect("there are pairs");
+                Ordered { pairs, mean, gamma: 0.0 }
+            }
+        };
         let kept: Vec<usize> = (0..found.eigenvalues.len()).filter(|j| found.eigenvalues[*j] > ZERO).collect();
         fail_if!(kept.is_empty(), "no function tells views of the same row from others; use another augmentation");
         let eigenvalues: Vec<f64> = kept.iter().map(|j| found.eigenvalues[*j]).collect();
         let a = found.coefficients.select(Axis(1), &kept);
-        // The functions were combined without their means.
-        let phi = functions.columns(&sample.x)?;
-        let mean = phi.mean_axis(Axis(0)).expect("there are pairs");
         let certificate = {
             let test = test.map(|test| test.pairs(&augmentation).map(|test| test.seen_as(&pairs))).transpose()?;
             let measured = test.as_ref().unwrap_or(&pairs);
-            let sample = measured.sample(context.device, &mut seed.fork(5), self.finish_pairs)?;
-            let psi = matmul((functions.columns(&sample.x)? - &mean).view(), a.view());
+            let sample = measured.sample(context.device, &mut seed.fork(5), ordered_over)?;
+            let phi = finish.functions(functions.columns(&sample.x)?) - &mean;
+            let psi = matmul(with_noise(phi, gamma, seed.fork(7)).view(), a.view());
             PairCertificate::new(psi.view(), partners(psi.view()).view(), &eigenvalues, 2, test.is_some())?
         };
         let map = CodeMap {
             network: Some(NetworkFeatures::new(functions, pairs.standardizer())),
+            by_direction: finish.by_direction,
             shift: mean.insert_axis(Axis(0)),
-            coefficients: a * &eigenvalues.iter().map(|μ| μ.sqrt()).collect::<Array1<f64>>(),
+            coefficients: finish.weighted(a, &eigenvalues),
         };
         let dropped = self.k.min(functions.count()) - eigenvalues.len();
         let note = (dropped > 0).then(|| format!("{dropped} functions have no positive eigenvalue and are left out"));

@@ -60,7 +60,7 @@ impl NeighbourGraph {
 
     /// Bytes that making the graph of `n` points of `d` columns takes at most.
     pub(crate) fn bytes(n: usize, d: usize, neighbours: usize) -> u64 {
-        let search = search_bytes(d, neighbours);
+        let search = search_bytes(n, d, neighbours);
         let [n, m] = [n, neighbours].map(|v| v as u64);
         // The neighbours as they are found and in their order, both ends of each edge in lists, and the edges.
         search + 2 * n * (16 * m + 24) + n * (32 * m + 24) + n * (32 * m + 8)

@@ -4,12 +4,12 @@
 //! in f64, so that the answer is that of comparing all pairs in f64, whatever the tiles and the number of threads.
 
 use super::Real;
+use super::nearest_tiles::{GROUP, ITEMS, PANEL, Packed, at_least, centred};
 use super::tile::ranges;
 use crate::linalg::matmul_into;
-use crate::simd::vectorized;
 use crate::{Progress, Result, fail_if};
 use faer::{Accum, Par};
-use ndarray::{Array2, ArrayView1, ArrayView2, ArrayViewMut2, Axis, s};
+use ndarray::{Array2, ArrayView1, ArrayView2, ArrayViewMut1, Axis, Zip, aview1, s};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use std::cmp::Ordering;
@@ -41,9 +41,15 @@ impl FromStr for Metric {
     }
 }
 
-/// Queries and items of a tile: half an L2 cache of products in f32.
+/// Queries that a thread compares with an item while it is in cache.
 const QUERIES: usize = 256;
-const ITEMS: usize = 512;
+
+/// Bytes of items that are prepared at a time, for all queries.
+const ROUND: usize = 32 << 20;
+
+/// Bytes of keys that a thread puts in order at a time, and queries at most.
+const RANKED: usize = 16 << 20;
+const MOST_RANKED: usize = 32;
 
 /// Rows that a thread passes over at a time.
 const PASS: usize = 4096;
@@ -72,6 +78,19 @@ impl PartialOrd for Candidate {
     }
 }
 
+/// Queries that one thread compares with a part of the items, and the nearest that it has found.
+struct Task {
+    rows: Range<usize>,
+    /// Which of the parts of every round.
+    part: usize,
+    best: Vec<BinaryHeap<Candidate>>,
+}
+
+/// Items of `d` columns that are prepared at a time.
+fn round_of(d: usize) -> usize {
+    (ROUND / (4 * d.max(1))).next_multiple_of(ITEMS)
+}
+
 /// Rows `[n, d]` to be searched.
 ///
 /// The key of a pair, the smaller the nearer, is `‖x − z‖²`, or the cosine with a minus sign. A tile computes
@@ -79,7 +98,7 @@ impl PartialOrd for Candidate {
 /// `s = ‖ẑ‖²/2 − key/(2R²)`, or `s = −key`.
 pub(crate) struct Items<'a, T> {
     x: ArrayView2<'a, T>,
-    metric: Metric,
+    pub(super) metric: Metric,
     /// c; zero for cosines.
     centre: Vec<f64>,
     /// R
@@ -121,6 +140,25 @@ impl<'a, T: Real> Items<'a, T> {
         (sums.iter().sum::<f64>() + end.iter().zip(end_centre).map(square).sum::<f64>()).sqrt()
     }
 
+    /// `x̂` of a row into `packed` `[d]`, and its norm.
+    pub(super) fn pack_row(&self, row: ArrayView1<T>, packed: &mut [f32]) -> f64 {
+        let norm = self.centred_norm(row);
+        let scale = match self.metric {
+            Metric::Euclidean => 1.0 / self.radius,
+            Metric::Cosine if norm > 0.0 => 1.0 / norm,
+            Metric::Cosine => 0.0,
+        };
+        let kept = if norm * scale < FAR { scale } else { 0.0 };
+        match row.to_slice() {
+            Some(row) => centred(row, &self.centre, kept, packed),
+            None => packed
+                .iter_mut()
+                .zip(row.iter().zip(&self.centre))
+                .for_each(|(p, (x, c))| *p = ((x.wide() - c) * kept) as f32),
+        }
+        norm * scale
+    }
+
     /// How far the row `i` is from a query.
     pub fn key(&self, query: ArrayView1<T>, i: usize) -> f64 {
         let pairs = query.into_iter().zip(self.x.row(i));
@@ -145,72 +183,112 @@ impl<'a, T: Real> Items<'a, T> {
         others: bool,
         progress: &dyn Progress,
     ) -> Vec<Vec<(usize, f64)>> {
-        let n = self.x.nrows();
+        let (n, d) = self.x.dim();
         let blocks = ranges(queries.nrows(), QUERIES);
         let parts = (TASKS * rayon::current_num_threads()).div_ceil(blocks.len().max(1));
-        let strips = ranges(n, n.div_ceil(parts).next_multiple_of(ITEMS).max(1));
-        let tasks: Vec<_> = blocks.iter().flat_map(|rows| strips.iter().map(move |part| (rows, part))).collect();
-        let (done, all) = (Mutex::new(0), tasks.len());
-        let of_task = |(rows, part): (&Range<usize>, &Range<usize>)| {
-            let found = self.block(queries, rows.clone(), part.clone(), top, others);
-            let mut done = done.lock().expect("no panic");
-            *done += 1;
-            progress.step("nearest neighbours", *done, all, "");
-            found
-        };
-        let found: Vec<Vec<BinaryHeap<Candidate>>> = tasks.into_par_iter().map(of_task).collect();
-        let mut lists = Vec::with_capacity(queries.nrows());
-        let mut found = found.into_iter();
-        for rows in &blocks {
-            let of_parts: Vec<_> = found.by_ref().take(strips.len()).collect();
-            lists.extend((0..rows.len()).map(|q| merged(of_parts.iter().map(|part| &part[q]), top)));
+        let task =
+            |rows: &Range<usize>, part| Task { rows: rows.clone(), part, best: vec![BinaryHeap::new(); rows.len()] };
+        let mut tasks: Vec<Task> =
+            blocks.iter().flat_map(|rows| (0..parts).map(move |part| task(rows, part))).collect();
+        let mut x = Packed::<PANEL>::default();
+        let rounds = ranges(n, round_of(d));
+        let (done, all) = (Mutex::new(0), tasks.len() * rounds.len());
+        for round in &rounds {
+            x.pack(self, self.x.slice(s![round.clone(), ..]));
+            let strips = ranges(round.len(), round.len().div_ceil(parts).next_multiple_of(ITEMS));
+            tasks.par_iter_mut().for_each(|task| {
+                if let Some(strip) = strips.get(task.part) {
+                    self.block(queries, (&x, round.start), strip.clone(), task, (top, others));
+                }
+                let mut done = done.lock().expect("no panic");
+                *done += 1;
+                progress.step("nearest neighbours", *done, all, "");
+            });
         }
-        lists
+        let list = |of_block: &[Task], q: usize| merged(of_block.iter().map(|task| &task.best[q]), top);
+        tasks.chunks(parts).flat_map(|of| (0..of[0].rows.len()).map(move |q| list(of, q))).collect()
     }
 
-    /// The nearest among the items `part` to each of the queries `rows`.
+    /// Looks for the nearest to the queries of a task among the items `strip` of those prepared, the first of which is row `start`.
     fn block(
         &self,
         queries: ArrayView2<T>,
-        rows: Range<usize>,
-        part: Range<usize>,
-        top: usize,
-        others: bool,
-    ) -> Vec<BinaryHeap<Candidate>> {
+        (x, start): (&Packed<PANEL>, usize),
+        strip: Range<usize>,
+        Task { rows, best, .. }: &mut Task,
+        (top, others): (usize, bool),
+    ) {
         let some = queries.slice(s![rows.clone(), ..]);
-        let (mut z, mut x) = (Packed::default(), Packed::default());
-        z.pack(self, some);
-        let mut dots = vec![0f32; rows.len() * ITEMS];
-        let mut found: Vec<(f32, usize)> = vec![];
-        let of_query = |_| BinaryHeap::with_capacity(top.min(part.len()));
-        let mut best: Vec<BinaryHeap<Candidate>> = rows.clone().map(of_query).collect();
-        for items in ranges(part.len(), ITEMS) {
-            let items = part.start + items.start..part.start + items.end;
-            x.pack(self, self.x.slice(s![items.clone(), ..]));
-            let dots = &mut dots[..rows.len() * items.len()];
-            let shape = (rows.len(), items.len());
-            let tile = ArrayViewMut2::from_shape(shape, &mut *dots).expect("the buffer has the size of the tile");
-            matmul_into(tile, Accum::Replace, z.rows.view(), x.rows.t(), 1.0, Par::Seq);
-            for (q, dots) in dots.chunks_exact(items.len()).enumerate() {
-                let threshold = |best: &BinaryHeap<Candidate>| self.threshold(best, top, z.norms[q], x.largest);
-                let mut least = threshold(&best[q]);
-                found.clear();
-                at_least(dots, &x.halves, least, &mut found);
+        let z = Packed::<GROUP>::of(self, some);
+        let threshold =
+            |best: &BinaryHeap<Candidate>, q: usize, largest: f64| self.threshold(best, top, z.norms[q], largest);
+        // Queries that only fill up a group find nothing.
+        let mut least = vec![f32::INFINITY; rows.len().next_multiple_of(GROUP)];
+        let mut found: Vec<Vec<(f32, usize)>> = vec![vec![]; least.len()];
+        for items in ranges(strip.len(), ITEMS) {
+            let items = strip.start + items.start..strip.start + items.end;
+            let largest = x.largest[items.start / ITEMS];
+            best.iter().enumerate().for_each(|(q, best)| least[q] = threshold(best, q, largest));
+            let (near, halves) = x.part(items.clone());
+            at_least(&z.packed, near, halves, &least, &mut found);
+            for (q, (best, found)) in best.iter_mut().zip(&mut found).enumerate() {
                 if found.len() > top && top > 0 {
                     // Those that are probably the nearest first: they raise the threshold for the others.
                     found.select_nth_unstable_by(top - 1, |a, b| b.0.total_cmp(&a.0));
                 }
-                for &(score, i) in &found {
-                    let i = items.start + i;
+                let mut least = least[q];
+                for (score, i) in found.drain(..) {
+                    let i = start + items.start + i;
                     if score < least || others && i == rows.start + q {
                         continue;
                     }
-                    keep(&mut best[q], Candidate(self.key(some.row(q), i), i), top);
-                    least = threshold(&best[q]);
+                    keep(best, Candidate(self.key(some.row(q), i), i), top);
+                    least = threshold(best, q, largest);
                 }
             }
         }
-        best
+    }
+
+    /// Of each of `queries` `[m, d]`, what `of` makes of all items in their order, nearest first; of equally near ones, those with the smaller row first.
+    ///
+    /// Keys are those of tiles in f64, less what all items of a query share: `h(x) − ẑ·x̂`.
+    pub fn ranked<R: Send>(&self, queries: ArrayView2<T>, of: impl Fn(usize, &[usize]) -> R + Sync) -> Vec<R> {
+        let n = self.x.nrows();
+        let few = (RANKED / (8 * n.max(1))).clamp(1, MOST_RANKED);
+        let of_block = |rows: Range<usize>| -> Vec<R> {
+            let (z, _) = self.wide(queries.slice(s![rows.clone(), ..]));
+            let mut keys = Array2::<f64>::zeros((rows.len(), n));
+            for items in ranges(n, ITEMS) {
+                let (x, halves) = self.wide(self.x.slice(s![items.clone(), ..]));
+                let mut tile = keys.slice_mut(s![.., items]);
+                tile.assign(&aview1(&halves));
+                matmul_into(tile, Accum::Add, z.view(), x.t(), -1.0, Par::Seq);
+            }
+            let mut order: Vec<usize> = (0..n).collect();
+            let in_order = |(q, keys): (usize, ArrayView1<f64>)| {
+                order.sort_unstable_by(|&a, &b| keys[a].total_cmp(&keys[b]).then(a.cmp(&b)));
+                of(q, &order)
+            };
+            rows.zip(keys.rows()).map(in_order).collect()
+        };
+        ranges(queries.nrows(), few).into_par_iter().map(of_block).flatten().collect()
+    }
+
+    /// `x̂` `[n, d]` and `h` `[n]` in f64.
+    fn wide(&self, rows: ArrayView2<T>) -> (Array2<f64>, Vec<f64>) {
+        let mut wide = Array2::zeros(rows.dim());
+        let row = |(mut wide, row): (ArrayViewMut1<f64>, ArrayView1<T>)| {
+            let norm = self.centred_norm(row);
+            let scale = match self.metric {
+                Metric::Euclidean => self.radius,
+                Metric::Cosine => norm,
+            };
+            let scale = if scale > 0.0 { 1.0 / scale } else { 0.0 };
+            Zip::from(&mut wide).and(row).and(&aview1(&self.centre)).for_each(|w, x, c| *w = (x.wide() - c) * scale);
+            if self.metric == Metric::Cosine { 0.0 } else { 0.5 * (norm * scale).powi(2) }
+        };
+        let halves = wide.rows_mut().into_iter().zip(rows.rows()).map(row).collect();
+        (wide, halves)
     }
 
     /// The least s that an item among the `top` can have, for a query with `‖ẑ‖ = z` and items with `‖x̂‖ ≤ r`.
@@ -247,67 +325,10 @@ fn merged<'h>(parts: impl Iterator<Item = &'h BinaryHeap<Candidate>>, top: usize
     all.iter().take(top).map(|&Candidate(key, i)| (i, key)).collect()
 }
 
-/// Rows prepared for tiles.
-#[derive(Default)]
-struct Packed {
-    /// `x̂` `[n, d]`
-    rows: Array2<f32>,
-    /// `h` `[n]`
-    halves: Vec<f32>,
-    /// `‖x̂‖` `[n]`, and the largest of them.
-    norms: Vec<f64>,
-    largest: f64,
-}
-
-impl Packed {
-    fn pack<T: Real>(&mut self, items: &Items<T>, rows: ArrayView2<T>) {
-        if self.rows.dim() != rows.dim() {
-            self.rows = Array2::zeros(rows.dim());
-        }
-        self.norms.clear();
-        for (mut packed, row) in self.rows.axis_iter_mut(Axis(0)).zip(rows.rows()) {
-            let norm = items.centred_norm(row);
-            let scale = match items.metric {
-                Metric::Euclidean => 1.0 / items.radius,
-                Metric::Cosine if norm > 0.0 => 1.0 / norm,
-                Metric::Cosine => 0.0,
-            };
-            self.norms.push(norm * scale);
-            let scale = if norm * scale < FAR { scale } else { 0.0 };
-            let centred = row.iter().zip(&items.centre);
-            packed.iter_mut().zip(centred).for_each(|(p, (x, c))| *p = ((x.wide() - c) * scale) as f32);
-        }
-        let half = |norm: &f64| if items.metric == Metric::Cosine { 0.0 } else { (0.5 * norm * norm) as f32 };
-        self.halves = self.norms.iter().map(half).collect();
-        self.largest = self.norms.iter().copied().fold(0.0, f64::max);
-    }
-}
-
-vectorized! {
-    /// The scores `s = dots − halves` that are not below `least`, with their places.
-    fn at_least<FMA, 'a>(dots: &'a [f32], halves: &'a [f32], least: f32, found: &'a mut Vec<(f32, usize)>) {
-        const WIDTH: usize = 32;
-        for (c, (dots, halves)) in dots.chunks(WIDTH).zip(halves.chunks(WIDTH)).enumerate() {
-            let mut any = 0u32;
-            for (dot, half) in dots.iter().zip(halves) {
-                any |= u32::from(dot - half >= least);
-            }
-            if any != 0 {
-                for (j, (dot, half)) in dots.iter().zip(halves).enumerate() {
-                    let score = dot - half;
-                    if score >= least {
-                        found.push((score, c * WIDTH + j));
-                    }
-                }
-            }
-        }
-    }
-}
-
-/// Bytes that a search of rows of `d` columns for `top` each takes beside its result.
-pub(crate) fn search_bytes(d: usize, top: usize) -> u64 {
-    let of_thread = 4 * (QUERIES * ITEMS + (QUERIES + ITEMS) * d) + 32 * QUERIES * top;
-    (rayon::current_num_threads() * of_thread) as u64
+/// Bytes that a search of `n` rows of `d` columns for `top` each takes beside its result.
+pub(crate) fn search_bytes(n: usize, d: usize, top: usize) -> u64 {
+    let of_thread = 4 * QUERIES * d + (16 * ITEMS + 32 * top) * QUERIES;
+    (rayon::current_num_threads() * of_thread + 4 * round_of(d).min(n) * d) as u64
 }
 
 /// Refuses rows of other widths, or with numbers that are not finite.

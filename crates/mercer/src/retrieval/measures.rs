@@ -3,10 +3,7 @@
 use super::search::{ExactSearch, Hits};
 use crate::classifier::Estimate;
 use crate::{Result, fail_if};
-use ndarray::{ArrayView1, ArrayView2, Axis};
-
-/// Queries whose whole rankings are in memory at a time.
-const RANKED: usize = 64;
+use ndarray::{ArrayView1, ArrayView2};
 
 /// How well items of the query's class are found: one number a query.
 ///
@@ -44,18 +41,14 @@ impl Relevance {
             queries.nrows(),
             classes.len()
         );
-        let mut found = Relevance { average_precision: vec![], precision: vec![] };
-        let blocks = queries.axis_chunks_iter(Axis(0), RANKED).zip(classes.chunks(RANKED));
-        for (queries, classes) in blocks {
-            let hits = search.nearest(queries, items.len())?;
-            for (ranking, class) in hits.items.rows().into_iter().zip(classes) {
-                let relevant: Vec<bool> = ranking.iter().map(|&item| items.get(item) == Some(class)).collect();
-                found.average_precision.push(average_precision(&relevant));
-                let first = &relevant[..top.min(relevant.len())];
-                found.precision.push(first.iter().filter(|r| **r).count() as f64 / first.len().max(1) as f64);
-            }
-        }
-        Ok(found)
+        let of_query = |q: usize, ranking: &[usize]| {
+            let relevant: Vec<bool> = ranking.iter().map(|&item| items.get(item) == Some(&classes[q])).collect();
+            let first = &relevant[..top.min(relevant.len())];
+            let precision = first.iter().filter(|r| **r).count() as f64 / first.len().max(1) as f64;
+            (average_precision(&relevant), precision)
+        };
+        let (average_precision, precision) = search.ranked(queries, of_query)?.into_iter().unzip();
+        Ok(Relevance { average_precision, precision })
     }
 
     /// The mean average precision, with its bootstrap interval over queries.

@@ -63,6 +63,16 @@ impl<'a> ExactSearch<'a> {
         Ok(self.hits(self.items.nearest(queries, top.min(self.codes.nrows()), false, &Silent)))
     }
 
+    /// Of each of `queries` `[m, k]`, what `of` makes of all items in their order, nearest first.
+    pub(super) fn ranked<R: Send>(
+        &self,
+        queries: ArrayView2<f32>,
+        of: impl Fn(usize, &[usize]) -> R + Sync,
+    ) -> Result<Vec<R>> {
+        self.check(queries, 1)?;
+        Ok(self.items.ranked(queries, of))
+    }
+
     /// The nearest of a shortlist, which the first coordinates make and all coordinates put in order.
     ///
     /// ```
@@ -157,6 +167,33 @@ mod tests {
         for (n, m, k, top) in [(40, 3, 5, 7), (3000, 270, 16, 10), (1100, 2, 64, 1100), (5, 600, 3, 1)] {
             check(&normal((n, k), 1), &normal((m, k), 2), top);
         }
+    }
+
+    #[test]
+    fn items_that_are_prepared_in_several_rounds_are_all_found() {
+        // 32 MiB hold 1024 of these items.
+        let (codes, queries) = (normal((1300, 8192), 1), normal((3, 8192), 2));
+        check(&codes, &queries, 5);
+        // Of the second round.
+        check(&codes, &codes.slice(s![1290..1292, ..]).to_owned(), 1);
+    }
+
+    #[test]
+    fn rankings_are_those_of_all_pairs_in_double_precision() {
+        let (codes, queries) = (normal((1100, 6), 11), normal((70, 6), 12));
+        for metric in [Metric::Euclidean, Metric::Cosine] {
+            let search = ExactSearch::new(codes.view(), metric).unwrap();
+            let found = search.ranked(queries.view(), |q, order| (q, order.to_vec())).unwrap();
+            for ((i, (q, order)), want) in found.into_iter().enumerate().zip(naive(&codes, &queries, metric, 1100)) {
+                assert_eq!((q, order), (i, want), "{metric:?}");
+            }
+        }
+        // Equal items come in the order of their rows.
+        let same = Array2::from_shape_fn((600, 3), |(i, j)| if i % 2 == 0 { j as f32 } else { 1.0 });
+        let search = ExactSearch::new(same.view(), Metric::Euclidean).unwrap();
+        let order = search.ranked(same.slice(s![..1, ..]), |_, order| order.to_vec()).unwrap();
+        let want: Vec<usize> = (0..600).step_by(2).chain((1..600).step_by(2)).collect();
+        assert_eq!(order, [want]);
     }
 
     #[test]

@@ -252,10 +252,7 @@ pub fn models() -> Vec<Model> {
             let eigenmap = ViewEigenmap { epochs: 1, ..ViewEigenmap::new("dense(6) tanh", 2) };
             eigenmap.fit(&ViewRows::new(x.clone()), None, &context).unwrap()
         }),
-        estimator(
-            "ordered embeddings",
-            EmbeddingCode { k: 2, together: Together::Linear }.fit(x.view(), &context).unwrap(),
-        ),
+        estimator("ordered embeddings", EmbeddingCode::new(2, Together::Linear).fit(x.view(), &context).unwrap()),
         estimator("kpca", KernelPca::new(rbf()).fit(x.view(), &(), &context).unwrap()),
         estimator("laplacian", laplacian.fit(x.view(), &(), &context).unwrap()),
         estimator("diffusion", DiffusionMaps::new(rbf()).fit(x.view(), &(), &context).unwrap()),

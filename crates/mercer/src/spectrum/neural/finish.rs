@@ -1,12 +1,13 @@
 //! The finish: Rayleigh–Ritz within the span of the functions, in double precision over a large sample.
 
+use super::probe::directions;
 use super::{FunctionOperator, Functions, Own, Sample};
 use crate::compute::Device;
 use crate::linalg::{eigh, matmul};
 use crate::spectrum::ritz::orthonormalise;
 use crate::spectrum::zero_threshold;
 use crate::{Error, Result, fail_if};
-use ndarray::{Array1, Array2, ArrayView2, Axis, s};
+use ndarray::{Array1, Array2, ArrayView2, Axis, concatenate, s};
 
 /// The best eigenpairs of `K` within a span: `ψ = Φ A`. Example: [the module](super).
 pub struct Pairs {
@@ -53,6 +54,62 @@ pub fn rayleigh_ritz(
 ) -> Result<Pairs> {
     let phi = values(operator, functions, sample)?;
     within_span(phi.view(), k, |q, w| operator.image(sample, q, w, functions))
+}
+
+/// What [`ordered`] found: `ψ = (Φ − b) A`.
+pub(crate) struct Ordered {
+    pub pairs: Pairs,
+    /// b `[p]`
+    pub mean: Array1<f64>,
+    /// γ
+    pub gamma: f64,
+}
+
+/// The same with a ridge, for an operator that is known through pairs: solves `Π a = μ (Σ + γI) a`, where γ is the share `ridge` of the mean variance of the
+/// functions; `by_direction` takes `φ/‖φ‖` for φ. `Σ + γI` and `Π` are what views have whose functions carry independent noise of variance γ: a direction counts as far
+/// as its variance stands out from it.
+pub(crate) fn ordered(
+    operator: &dyn FunctionOperator,
+    functions: &mut Functions,
+    sample: &Sample,
+    k: usize,
+    ridge: f64,
+    by_direction: bool,
+) -> Result<Ordered> {
+    let mut phi = bare_values(functions, sample)?;
+    if by_direction {
+        phi = directions(phi);
+    }
+    let mean = phi.mean_axis(Axis(0)).expect("there are points");
+    phi -= &mean;
+    let (pairs, gamma) = within_noisy_span(phi.view(), k, ridge, |q, w| operator.image(sample, q, w, functions))?;
+    Ok(Ordered { pairs, mean, gamma })
+}
+
+/// [`within_span`] with a ridge, for centred values `Φ` `[m, p]`; returns γ, too. The noise is p more rows `√(mγ) I` below Φ, where K gives zero.
+pub(crate) fn within_noisy_span(
+    phi: ArrayView2<f64>,
+    k: usize,
+    ridge: f64,
+    image: impl FnOnce(ArrayView2<f64>, ArrayView2<f64>) -> Result<Array2<f64>>,
+) -> Result<(Pairs, f64)> {
+    let (m, p) = phi.dim();
+    let gamma = ridge * phi.iter().map(|v| v * v).sum::<f64>() / (m * p) as f64;
+    if gamma == 0.0 {
+        return Ok((within_span(phi, k, image)?, 0.0));
+    }
+    let noise = Array2::from_diag_elem(p, (m as f64 * gamma).sqrt());
+    let rows = concatenate(Axis(0), &[phi, noise.view()]).expect("as many functions");
+    let mut pairs = within_span(rows.view(), k, |q, w| {
+        let of_pairs = image(q.slice(s![..m, ..]), w)?;
+        let below = Array2::zeros((p, q.ncols()));
+        Ok(concatenate(Axis(0), &[of_pairs.view(), below.view()]).expect("as many functions"))
+    })?;
+    // Means are over m + p rows there.
+    let share = (m as f64 / (m + p) as f64).sqrt();
+    pairs.coefficients *= share;
+    pairs.values = pairs.values.slice(s![..m, ..]).to_owned() * share;
+    Ok((pairs, gamma))
 }
 
 /// The functions as their objective has them, each with its Rayleigh quotient `μ_j = ⟨ψ_j,Kψ_j⟩`, in the objective's order.
@@ -107,12 +164,18 @@ fn normalised(phi: ArrayView2<f64>, orthogonal: bool) -> (Array2<f64>, Array2<f6
 
 /// Φ `[m, p]` on the sample, without the norms of the functions, and without their means where the operator has no constants.
 fn values(operator: &dyn FunctionOperator, functions: &mut Functions, sample: &Sample) -> Result<Array2<f64>> {
-    functions.calibrate(&sample.x)?;
-    functions.forget_norm()?;
-    let mut phi = functions.columns(&sample.x)?;
+    let mut phi = bare_values(functions, sample)?;
     if let Some(mean) = phi.mean_axis(Axis(0)).filter(|_| operator.without_constants()) {
         phi -= &mean;
     }
+    Ok(phi)
+}
+
+/// Φ `[m, p]` on the sample, without the norms of the functions.
+fn bare_values(functions: &mut Functions, sample: &Sample) -> Result<Array2<f64>> {
+    functions.calibrate(&sample.x)?;
+    functions.forget_norm()?;
+    let phi = functions.columns(&sample.x)?;
     fail_if!(
         phi.iter().any(|v| !v.is_finite());
         Error::Numerical("a network's output is not finite; use a smaller learning rate".into())
@@ -153,8 +216,9 @@ mod tests {
     use super::*;
     use crate::FitContext;
     use crate::kernel::Kernel;
+    use crate::net::Description;
     use crate::rng::Rng;
-    use crate::spectrum::neural::OnData;
+    use crate::spectrum::neural::{OnData, ViewPairs, partners};
 
     /// Two networks with the same parameters are one function, and however good it is, the second pair is missing.
     #[test]
@@ -175,6 +239,50 @@ mod tests {
             let alone = (pairs.residuals[0] / pairs.eigenvalues[0]).min(1.0);
             assert!((pairs.mean_residual(2, operator.roundoff()) - 0.5 * (1.0 + alone)).abs() < 1e-6, "{own:?}");
         }
+    }
+
+    /// `R a = μ (Σ + γI) a` and `aᵀ(Σ + γI)a = 1` by dense matrices of the pairs, and Rayleigh–Ritz itself where the ridge is tiny.
+    #[test]
+    fn a_ridge_is_noise_on_the_functions() {
+        let mut rng = Rng::new(5);
+        let shared = Array2::from_shape_simple_fn((300, 3), || rng.normal());
+        let mut view = || {
+            Array2::from_shape_fn((300, 4), |(i, c)| {
+                if c < 3 { shared[[i, c]] + 0.5 * c as f64 * rng.normal() } else { rng.normal() }
+            })
+        };
+        let pairs = ViewPairs::given(view().view(), view().view()).unwrap();
+        let net = Description::parse("dense(6) tanh dense(5)").unwrap();
+        let mut functions = Functions::units(&net, 4, [false, false], Device::Cpu, &Rng::new(2)).unwrap();
+        let sample = pairs.sample(Device::Cpu, &mut Rng::new(3), 300).unwrap();
+        for by_direction in [false, true] {
+            check_order(&pairs, &mut functions, &sample, by_direction);
+        }
+        let plain = rayleigh_ritz(&pairs, &mut functions, &sample, 5).unwrap();
+        for ridge in [0.0, 1e-9] {
+            let near = ordered(&pairs, &mut functions, &sample, 5, ridge, false).unwrap().pairs;
+            assert!(plain.eigenvalues.iter().zip(&near.eigenvalues).all(|(a, b)| (a - b).abs() < 1e-6));
+        }
+    }
+
+    fn check_order(pairs: &ViewPairs, functions: &mut Functions, sample: &Sample, by_direction: bool) {
+        let Ordered { pairs: found, mean, gamma } = ordered(pairs, functions, sample, 5, 0.3, by_direction).unwrap();
+        let mut phi = functions.columns(&sample.x).unwrap();
+        for mut row in phi.rows_mut().into_iter().filter(|_| by_direction) {
+            let norm = row.dot(&row).sqrt();
+            row /= norm;
+        }
+        phi -= &mean;
+        assert!(phi.mean_axis(Axis(0)).unwrap().iter().all(|v| v.abs() < 1e-12));
+        let of = |a: ArrayView2<f64>, b: ArrayView2<f64>| a.t().dot(&b) / 600.0;
+        let (sigma, r) = (of(phi.view(), phi.view()), of(phi.view(), partners(phi.view()).view()));
+        assert!((gamma - 0.3 * sigma.diag().sum() / 5.0).abs() < 1e-12);
+        let noisy = &sigma + &(Array2::<f64>::eye(5) * gamma);
+        let a = &found.coefficients;
+        let μ = Array2::from_diag(&Array1::from(found.eigenvalues.clone()));
+        assert!((r.dot(a) - noisy.dot(a).dot(&μ)).iter().all(|d| d.abs() < 1e-9));
+        assert!((a.t().dot(&noisy).dot(a) - Array2::<f64>::eye(5)).iter().all(|d| d.abs() < 1e-9));
+        assert!((phi.dot(a) - &found.values).iter().all(|d| d.abs() < 1e-9));
     }
 
     #[test]

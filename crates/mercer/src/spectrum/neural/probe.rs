@@ -61,7 +61,7 @@ pub fn neighbour_accuracy(
     (codes, wanted): (ArrayView2<f64>, &[usize]),
     (bank, known): (ArrayView2<f64>, &[usize]),
 ) -> f64 {
-    let [codes, bank] = [codes, bank].map(directions);
+    let [codes, bank] = [codes, bank].map(|codes| directions(codes.to_owned()));
     let classes = known.iter().max().map_or(0, |most| most + 1);
     let near = nearest_neighbours(bank.view(), codes.view(), NEIGHBOURS.min(known.len()));
     let right = near.iter().zip(wanted).filter(|(near, wanted)| {
@@ -74,8 +74,7 @@ pub fn neighbour_accuracy(
 }
 
 /// Rows of length one; those of length zero stay.
-fn directions(codes: ArrayView2<f64>) -> Array2<f64> {
-    let mut codes = codes.to_owned();
+pub(crate) fn directions(mut codes: Array2<f64>) -> Array2<f64> {
     for mut row in codes.rows_mut() {
         let length = row.dot(&row).sqrt();
         row.mapv_inplace(|v| if length > 0.0 { v / length } else { 0.0 });
