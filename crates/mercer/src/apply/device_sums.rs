@@ -69,8 +69,15 @@ mod tests {
         let context = FitContext::default();
         let at_rows = |rows: &[usize]| Ok(phi.select(Axis(0), rows));
         for (intercept, weights) in [(true, Some(&weights[..])), (false, None), (true, None)] {
-            let head =
-                |on_device| Head { features: &at_rows, combined: None, on_device, y: y.view(), weights, intercept, context: &context };
+            let head = |on_device| Head {
+                features: &at_rows,
+                combined: None,
+                on_device,
+                y: y.view(),
+                weights,
+                intercept,
+                context: &context,
+            };
             let panels: DeviceFeatures = Box::new(|rows: &[usize]| Ok(at_rows(rows)?.into()));
             let [want, got] = [None, Some(&panels)].map(|on_device| head(on_device).solve(Alpha::Fixed(0.3)).unwrap());
             let off =

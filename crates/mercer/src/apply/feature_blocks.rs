@@ -133,8 +133,9 @@ impl FeatureLogistic {
             check_points(block.x.to_f64().view())?;
             map.at(block.x.into_f64())
         };
-        let pass =
-            |take: TakeFeatures| data.pass("", group, &Silent, &mut |block| take(features(block)?).map(|()| true)).map(|_| ());
+        let pass = |take: TakeFeatures| {
+            data.pass("", group, &Silent, &mut |block| take(features(block)?).map(|()| true)).map(|_| ())
+        };
         let rows = |rows: &[usize]| features(data.rows(rows).1);
         let shape = (rows(&data.sample().0[..1])?.ncols(), encoding.width());
         let blocks = InBlocks { pass: &pass, kept: data.sample().0, rows: &rows };

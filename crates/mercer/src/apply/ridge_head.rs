@@ -4,12 +4,11 @@ use super::alpha::{best, cross_validate, grid};
 use super::feature_map::DeviceFeatures;
 use super::fold_sums::Folds;
 use super::{Alpha, Tried};
-use crate::compute::ledger::ran;
 use crate::context::ONE_STEP;
-use crate::linalg::{Panel, eigh, matmul};
+use crate::linalg::{eigh, matmul};
 use crate::rng::Rng;
 use crate::spectrum::add_gram;
-use crate::{Error, FitContext, Group, Result, fail_if};
+use crate::{FitContext, Group, Result, fail_if};
 use ndarray::{Array1, Array2, ArrayView1, ArrayView2, Axis, Zip, concatenate, s};
 use rayon::prelude::*;
 
@@ -509,7 +508,8 @@ mod tests {
             let y = y.insert_axis(Axis(1));
             let combined = map.normalisation().map(|normalisation| Combined { values: &values, normalisation });
             let (y, weights) = (y.view(), Some(&weights[..]));
-            let head = Head { features: &features, combined, on_device: None, y, weights, intercept: true, context: &context };
+            let head =
+                Head { features: &features, combined, on_device: None, y, weights, intercept: true, context: &context };
             for alpha in [Alpha::LeaveOneOut, Alpha::CrossValidation { folds: 3 }] {
                 let summed = head.solve_by(head.combined.as_ref(), alpha).unwrap();
                 assert_eq!(summed.is_some(), does, "{alpha}");

@@ -86,8 +86,7 @@ impl Fit for SpectralRidge {
         let at_rows = |rows: &[usize]| Ok(spectrum.transform(x.select(Axis(0), rows).view())? * aview1(&root));
         let (weights, intercept) = (self.class_weights.of_rows(y)?, self.intercept);
         let (y_view, weights) = (encoded.view(), weights.as_deref());
-        let head =
-            Head { features: &at_rows, combined: None, on_device: None, y: y_view, weights, intercept, context };
+        let head = Head { features: &at_rows, combined: None, on_device: None, y: y_view, weights, intercept, context };
         let Solved { alpha, tried, weights, offset, left_out: (rows, scores), mut notes } = head.solve(self.alpha)?;
         notes.splice(..0, spectrum.notes.iter().cloned());
         let sharpness = left_out_sharpness(y, Some(&rows), scores.view());
