@@ -103,12 +103,11 @@ fn fits_are_those_in_memory() {
                 FeatureRidge { alpha: Alpha::CrossValidation { folds: 4 }, ..FeatureRidge::new(map.clone()) };
             let [folds, one] = [&by_folds, &FeatureRidge::new(map.clone())]
                 .map(|ridge| ridge.fit_blocks(&data, &FitContext::default()).unwrap());
-            // Where α does not shrink the weights, a fit to three quarters of the rows has about the error of one to all but one row.
-            for (a, b) in folds.tried.iter().zip(&one.tried) {
-                let apart = |a: f64, b: f64| (a / b - 1.0).abs();
-                let alike = a.value > 1.0 || apart(a.error, b.error) < 0.3;
-                assert!(apart(a.value, b.value) < 1e-9 && alike, "{a:?} {b:?}");
-            }
+            // A fit to three quarters of the rows is somewhat worse than one to all but one row.
+            let least =
+                |fitted: &FittedFeatureRidge| fitted.tried.iter().map(|t| t.error).fold(f64::INFINITY, f64::min);
+            let ratio = least(&folds) / least(&one);
+            assert!((0.9..1.2).contains(&ratio) && folds.tried.len() == one.tried.len(), "{ratio}");
             for alpha in [Alpha::LeaveOneOut, Alpha::Fixed(0.3)] {
                 let ridge = FeatureRidge { alpha, ..FeatureRidge::new(map.clone()) };
                 let context = FitContext::default();
