@@ -243,6 +243,10 @@ impl Falkon {
     ) -> Result<Converged> {
         let FitContext { precision, device, .. } = *context;
         let system = Landmarked::new(design, alpha, y);
+        // A run that may be continued has the right-hand side before its first epoch: summed up on the way, it would have other bits.
+        if kept.is_some() || device == Device::Cpu {
+            system.right()?;
+        }
         let z = design.map.landmarks();
         let pair = held_out.map(|rows| Pair::new(&self.kernel, rows.x.view(), z, precision, device)).transpose()?;
         let watched = held_out.zip(pair.as_ref());
