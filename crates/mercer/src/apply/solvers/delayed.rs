@@ -231,7 +231,7 @@ impl Epochs for DelayedEigenPro<'_, '_, '_> {
             let share = -self.system.alpha * rows.len() as f64 / n as f64;
             self.state.seen.axpy(&all(share), &self.state.v)?;
             let gradient = self.window(rows, of_targets.as_mut())?;
-            self.progress.step("EigenPro's rows of an epoch", (i + 1) * self.window, n, "");
+            self.progress.step("rows of an epoch", (i + 1) * self.window, n, "");
             self.state.seen.axpy(&all(1.0), &gradient)?;
             // The first steps are far from the solution.
             if !first || i >= half {
