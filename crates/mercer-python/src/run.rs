@@ -61,6 +61,7 @@ impl Settings {
             data: "",
             progress: &mercer::Silent,
             interrupt,
+            group: mercer::Group::SINGLE,
         }
     }
 }
