@@ -1,9 +1,10 @@
 //! Ridge regression on features of few dimensions: time linear in the number of points.
 
 use super::class_weights::ClassWeights;
+use super::combined::Combined;
 use super::feature_map::{FeatureFunctions, FeatureMap};
 use super::probabilities::{left_out_sharpness, sharpened};
-use super::ridge_head::{Combined, Head, Solved};
+use super::ridge_head::{Head, Solved};
 use super::targets::Encoding;
 use super::traits::{fields, not_kept, saved};
 use super::{Alpha, Convergence, Fit, Predict, Tried, check_points};

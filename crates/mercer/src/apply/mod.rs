@@ -46,6 +46,7 @@ mod alpha;
 mod automatic;
 mod class_weights;
 mod code;
+mod combined;
 mod conjugate_gradients;
 mod criterion;
 mod device_sums;
