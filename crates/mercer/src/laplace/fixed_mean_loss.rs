@@ -107,8 +107,11 @@ impl Rows<'_> {
         Parts { root, scale: rest[..q].to_vec().into(), temperature: rest[q..].to_vec().into() }
     }
 
-    /// The mean of `−log p(y)`, less the logarithm of a normal prior per row: of precision [`CLOSE_TO_ONE`] on L, and one on all of s and t but
-    /// the constants; and its derivatives.
+    /// The mean of `−log p(y)`, less the logarithm of a normal prior per row: of precision [`CLOSE_TO_ONE`] on L, and one on s and t; and its
+    /// derivatives.
+    ///
+    /// Without a prior on the constants too, `T → 0` and `a → ∞` at a fixed ratio may have the least loss. A probability is then the share of the
+    /// draws in which its output is the largest, and an output that is largest in none has the probability 0.
     pub fn penalised_loss(&self, at: &[f64], draws: &Array2<f64>) -> (f64, Vec<f64>) {
         let (n, parts, first) = (self.labels.len() as f64, self.parts(at), self.places.len());
         let (loss, of_draws, of_scale, of_temperature) = self.loss(&parts, &draws.dot(&parts.root.t()));
@@ -117,10 +120,9 @@ impl Rows<'_> {
         let entry = |&(a, b): &(usize, usize)| of_root[[a, b]] * if a == b { parts.root[[a, b]] } else { 1.0 };
         let mut gradient: Vec<f64> = self.places.iter().map(entry).collect();
         gradient.extend(of_scale.iter().chain(&of_temperature));
-        let constants = [first, first + self.features.ncols()];
         let mut penalty = 0.0;
         for (i, (value, gradient)) in at.iter().zip(&mut gradient).enumerate() {
-            let precision = if i < first { CLOSE_TO_ONE } else { f64::from(u8::from(!constants.contains(&i))) };
+            let precision = if i < first { CLOSE_TO_ONE } else { 1.0 };
             penalty += precision * value * value / (2.0 * n);
             *gradient += precision * value / n;
         }
