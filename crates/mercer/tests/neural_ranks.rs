@@ -9,7 +9,7 @@ mod neural;
 use common::*;
 use cuda::{After, Case, K, KINDS, NETWORKS, has_averages};
 use mercer::compute::{Math, Rule};
-use mercer::group::on_threads as on_ranks;
+use mercer::group::{TensorSums, on_threads as on_ranks};
 use mercer::net::{Description, Optimizer, Schedule};
 use mercer::spectrum::neural::{
     Augmentation, FunctionOperator, Functions, Gaussian, Kind, Neural, NeuralEf, OnData, PairObjective, Schroedinger,
@@ -155,6 +155,29 @@ fn a_checkpoint_is_continued_by_any_number_of_ranks() {
     // A file that would be lost is refused on every rank, though rank 0 alone looks for it.
     for refused in on_ranks(2, |group| trained(group, &settings(Some(path.clone())), false).err().unwrap()) {
         assert!(refused.to_string().contains("exists already"), "{refused}");
+    }
+}
+
+/// NCCL between the GPUs of one rank: recorded steps have the bits of those without it.
+#[test]
+#[ignore = "needs a GPU and NCCL"]
+fn nccl_with_one_rank_changes_no_bit() {
+    let (device, _held) = cuda::cuda();
+    let mut sums = TensorSums::new(Group::SINGLE, device).unwrap();
+    assert!(sums.is_queued(), "{:?}", sums.note());
+    let numbers: Vec<f32> = (0..100_000).map(|i| (i as f32).sin()).collect();
+    let mut t = Tensor::from_host(device, &[numbers.len()], &numbers).unwrap();
+    sums.sum(&mut t).unwrap();
+    assert_eq!(t.to_host().unwrap(), numbers);
+    let kernel = on_own(&kernel("rbf(1)"), uniform(300, 2, 2.0, 4));
+    let operator = OnData::new(&kernel).unwrap();
+    let networks = |kind: Kind, d: usize, device| kind.functions(NETWORKS, d, K, device, &Rng::new(2)).unwrap();
+    for kind in KINDS {
+        let case = Case::descent(&operator, &networks, kind, BATCH).adam();
+        let alone = After::of(case.stepper(device, Math::Tf32), 30);
+        let stepper = case.stepper(device, Math::Tf32).among(Group::SINGLE).unwrap();
+        assert!(stepper.is_recorded());
+        assert!(After::of(stepper, 30).bits() == alone.bits(), "{kind:?}");
     }
 }
 
