@@ -25,7 +25,8 @@ const SUM: c_int = 0;
 struct Functions {
     unique_id: unsafe extern "C" fn(*mut Id) -> c_int,
     start: unsafe extern "C" fn(*mut *mut c_void, c_int, Id, c_int) -> c_int,
-    all_reduce: unsafe extern "C" fn(*const c_void, *mut c_void, usize, c_int, c_int, *mut c_void, *mut c_void) -> c_int,
+    all_reduce:
+        unsafe extern "C" fn(*const c_void, *mut c_void, usize, c_int, c_int, *mut c_void, *mut c_void) -> c_int,
     end: unsafe extern "C" fn(*mut c_void) -> c_int,
     message: unsafe extern "C" fn(c_int) -> *const c_char,
     /// The functions are valid for as long as it is loaded.
@@ -88,9 +89,7 @@ impl Nccl {
         self.gpu.bind();
         let (at, stream) = (t.address() as *mut c_void, self.gpu.stream.cu_stream().cast());
         // SAFETY: `t` has so many numbers on the device of the communicator, and its memory is used in the order of the stream.
-        let code = unsafe {
-            (self.functions.all_reduce)(at, at, t.len(), FLOAT, SUM, self.communicator, stream)
-        };
+        let code = unsafe { (self.functions.all_reduce)(at, at, t.len(), FLOAT, SUM, self.communicator, stream) };
         if let Err(error) = check(self.functions, "a sum over the ranks", code) {
             self.gpu.defer(error);
         }
