@@ -162,13 +162,12 @@ impl Saving<'_> {
     /// The same on every rank of `group`: rank 0 reads the file for all.
     pub fn stored_among(&self, group: Group<'_>, identity: &Identity) -> Result<Option<Bundle<'static>>> {
         let Some(path) = self.path.filter(|_| self.resume) else { return Ok(None) };
-        let bytes = group.of_first(|| match path.exists() {
-            true => std::fs::read(path).map_err(|e| Error::io(path, e)),
-            false => Ok(vec![]),
-        })?;
-        if bytes.is_empty() {
+        // Rank 0 says whether there is a file, and then what is in it.
+        let found = group.of_first(|| Ok(vec![u8::from(path.exists())]))? == [1];
+        if !found {
             return Ok(None);
         }
+        let bytes = group.of_first(|| std::fs::read(path).map_err(|e| Error::io(path, e)))?;
         let checkpoint = Bundle::from_bytes_of(path, &bytes)?;
         let there: Identity =
             checkpoint.value("identity").map_err(|e| Error::file(path, format!("is not a checkpoint: {e}")))?;
@@ -222,7 +221,6 @@ impl<'a> Run<'a> {
             saved: now,
             reported: None,
         };
-        // Rank 0 looks for the file before it writes it.
         context.group.of_first(|| saving.check().map(|()| vec![]))?;
         run.keep(task)?;
         if saving.resume {

@@ -156,6 +156,11 @@ fn a_checkpoint_is_continued_by_any_number_of_ranks() {
     for refused in on_ranks(2, |group| trained(group, &settings(Some(path.clone())), false).err().unwrap()) {
         assert!(refused.to_string().contains("exists already"), "{refused}");
     }
+    // A file that is no checkpoint is no reason to start again.
+    std::fs::write(&path, b"").unwrap();
+    for refused in on_ranks(2, |group| trained(group, &resuming, false).err().unwrap()) {
+        assert!(refused.to_string().contains("not a readable Mercer model"), "{refused}");
+    }
 }
 
 /// NCCL between the GPUs of one rank: recorded steps have the bits of those without it.
