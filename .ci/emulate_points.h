@@ -36,6 +36,18 @@ static void check_gathers() {
     auto points = numbers(functions * 4 * c), partners = points;
     launch(1, 1, 32, 0, [&] { swap_pairs(functions * 4 * c, c, points.data(), partners.data()); });
     for (int i = 0; i < functions * 4 * c; ++i) near("swap_pairs", partners[i], points[(i / c + (i / c % 2 ? -1 : 1)) * c + i % c], 0);
+    const int own = 2, from = 1;
+    auto few = numbers(functions * own * c), whole = numbers(functions * batch * c);
+    launch(1, 1, 32, 0, [&] { take_points(functions * own * c, batch, own, c, from, psi.data(), few.data()); });
+    for (int i = 0; i < functions * own * c; ++i) {
+        int j = i / (own * c), p = i / c % own;
+        near("take_points", few[i], psi[(j * batch + from + p) * c + i % c], 0);
+    }
+    launch(1, 1, 32, 0, [&] { place_points(functions * batch * c, batch, own, c, from, few.data(), whole.data()); });
+    for (int i = 0; i < functions * batch * c; ++i) {
+        int p = i / c % batch;
+        near("place_points", whole[i], p >= from && p < from + own ? psi[i] : 0, 0);
+    }
 }
 
 // Features of one point in double.
@@ -128,5 +140,5 @@ int main() {
     for (int d = 1; d <= 3; ++d) check_radial(d);
     check_elliptic(1), check_elliptic(3);
     check_sparse(true), check_sparse(false);
-    printf("ok: place_columns, gather_block, scale_points, swap_pairs, points_jet, radial, elliptic, list_columns, sparse_rows\n");
+    printf("ok: place_columns, gather_block, scale_points, swap_pairs, take_points, place_points, points_jet, radial, elliptic, list_columns, sparse_rows\n");
 }

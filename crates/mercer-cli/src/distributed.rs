@@ -3,7 +3,7 @@
 use crate::args::Command;
 use crate::context::{self, Context};
 use crate::{exit_code, sentence};
-use mercer::data::write_nothing;
+use mercer::data::{Dataset, write_nothing};
 use mercer::group::{Launcher, Mpi};
 use mercer::{Error, Group, Result, fail_if};
 use std::ffi::OsString;
@@ -53,6 +53,16 @@ pub fn agree(what: &str, value: &[u8]) -> Result<()> {
     other.map_or(Ok(()), |rank| {
         Err(Error::input(format!("rank {rank} has another {what} than rank 0; start all ranks with the same {what}")))
     })
+}
+
+/// Refuses ranks whose rows differ.
+pub fn check_same_rows(train: &Dataset) -> Result<()> {
+    if group().is_single() {
+        return Ok(());
+    }
+    let x = train.x.to_f64();
+    let known = format!("{:?} {:?}", train.x.rows().dim(), train.y);
+    agree("data", &checksum(known.bytes().chain(x.iter().flat_map(|v| v.to_le_bytes()))))
 }
 
 /// Refuses ranks of another program or with other arguments, and says which process each rank is: a launcher may name one that dies by its

@@ -20,6 +20,13 @@ pub struct Entry {
     pub make: Box<Make>,
 }
 
+impl Entry {
+    /// Whether it trains networks.
+    pub fn trains(&self) -> bool {
+        self.options.contains(&"steps")
+    }
+}
+
 /// Makes a method from the options, the number n of points and the number k of pairs.
 pub type Make = dyn Fn(&Options, usize, usize) -> Box<dyn Method> + Send + Sync;
 

@@ -229,7 +229,11 @@ impl Bundle<'static> {
 
     /// Reads what [`Self::to_bytes`] returned. Example: there.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
-        let path = Path::new(BYTES);
+        Bundle::from_bytes_of(Path::new(BYTES), bytes)
+    }
+
+    /// Reads the bytes of the file at `path`, which errors name.
+    pub(crate) fn from_bytes_of(path: &Path, bytes: &[u8]) -> Result<Self> {
         let mut memory = MmapMut::map_anon(bytes.len().max(1)).map_err(|e| Error::io(path, e))?;
         memory[..bytes.len()].copy_from_slice(bytes);
         Bundle::mapped(memory.make_read_only().map_err(|e| Error::io(path, e))?, path)

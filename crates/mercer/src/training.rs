@@ -2,7 +2,7 @@
 
 use crate::model::Bundle;
 use crate::net::Optimizer;
-use crate::{Error, FitContext, KeepsBest, Result, fail_if};
+use crate::{Error, FitContext, Group, KeepsBest, Result, fail_if};
 use ndarray::Array2;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -156,8 +156,19 @@ impl Saving<'_> {
 
     /// The checkpoint to continue, where there is one; that of a run with other settings is refused.
     pub fn stored(&self, identity: &Identity) -> Result<Option<Bundle<'static>>> {
-        let Some(path) = self.path.filter(|path| self.resume && path.exists()) else { return Ok(None) };
-        let checkpoint = Bundle::read(path)?;
+        self.stored_among(Group::SINGLE, identity)
+    }
+
+    /// The same on every rank of `group`: rank 0 reads the file for all.
+    pub fn stored_among(&self, group: Group<'_>, identity: &Identity) -> Result<Option<Bundle<'static>>> {
+        let Some(path) = self.path.filter(|_| self.resume) else { return Ok(None) };
+        // Rank 0 says whether there is a file, and then what is in it.
+        let found = group.of_first(|| Ok(vec![u8::from(path.exists())]))? == [1];
+        if !found {
+            return Ok(None);
+        }
+        let bytes = group.of_first(|| std::fs::read(path).map_err(|e| Error::io(path, e)))?;
+        let checkpoint = Bundle::from_bytes_of(path, &bytes)?;
         let there: Identity =
             checkpoint.value("identity").map_err(|e| Error::file(path, format!("is not a checkpoint: {e}")))?;
         if there != *identity {
@@ -210,7 +221,7 @@ impl<'a> Run<'a> {
             saved: now,
             reported: None,
         };
-        saving.check()?;
+        context.group.of_first(|| saving.check().map(|()| vec![]))?;
         run.keep(task)?;
         if saving.resume {
             run.resume(task)?;
@@ -222,9 +233,8 @@ impl<'a> Run<'a> {
 
     fn resume(&mut self, task: &mut dyn Task) -> Result<()> {
         let Some(path) = self.saving.path else { return Ok(()) };
-        let missing = self.saving.missing();
-        let Some(checkpoint) = self.saving.stored(&task.identity())? else {
-            missing.into_iter().for_each(|note| self.note(task, note));
+        let Some(checkpoint) = self.saving.stored_among(self.context.group, &task.identity())? else {
+            self.saving.missing().into_iter().for_each(|note| self.note(task, note));
             return Ok(());
         };
         let mut load = |bundle: &Bundle| -> Result<()> {
@@ -357,7 +367,7 @@ impl<'a> Run<'a> {
     }
 
     fn write(&mut self) -> Result<()> {
-        if let Some(path) = self.saving.path {
+        if let Some(path) = self.saving.path.filter(|_| self.context.group.rank() == 0) {
             self.checkpoint.write(path)?;
         }
         self.saved = Instant::now();

@@ -329,6 +329,14 @@ fn norms_and_sums(device: Device) {
                 host(&swapped),
                 (0..pairs.len()).map(|i| pairs[((i / n) ^ 1) * n + i % n]).collect::<Vec<f64>>()
             );
+            let first = b / 3;
+            let (mut few, mut whole) = (on.zeros(&[k, b - first, n]), on.zeros(&[k, b, n]));
+            take_points(&tx, first, &mut few);
+            let place = |i: usize| i / n % b;
+            let kept: Vec<f64> = (0..x.len()).filter(|i| place(*i) >= first).map(|i| x[i]).collect();
+            close("take_points", &few, at(&kept), 1e-7);
+            place_points(&few, first, &mut whole);
+            close("place_points", &whole, |i| if place(i) < first { 0.0 } else { x[i] }, 1e-7);
             let mut square = on.zeros(&[1]);
             sum_squares(&tx, &mut square);
             close("sum_squares", &square, |_| x.iter().map(|v| v * v).sum(), 1e-6);

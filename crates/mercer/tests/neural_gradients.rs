@@ -5,7 +5,7 @@ mod common;
 mod neural;
 
 use common::*;
-use mercer::compute::{Control, Math, Small};
+use mercer::compute::{Control, Small};
 use mercer::linalg::{Cholesky, eigh, solve_lower, solve_lower_transposed};
 use mercer::spectrum::neural::{
     Functions, Kind, Nested, Nesting, NeuralEf, Objective, Omm, OnData, Ritz, Spin, Step, sample_rows,
@@ -64,18 +64,8 @@ impl Setting {
         let [covariance, r] = [&batch.covariance, &batch.r].map(|form| Small::from_host(Device::Cpu, form).unwrap());
         let mut control = Control::new(Device::Cpu, 1, objective.eigenvalues(self.functions.count())).unwrap();
         let mut gradient = Tensor::zeros(Device::Cpu, &[0]).unwrap();
-        let mut step = Step {
-            x: &batch.x,
-            psi: &batch.psi,
-            kpsi: &batch.image,
-            covariance: &covariance,
-            r: &r,
-            unbiased: &r,
-            control: &mut control,
-            functions: &mut self.functions,
-            gradient: &mut gradient,
-            math: Math::F32,
-        };
+        let values = (&batch.x, &batch.psi, &batch.image);
+        let mut step = Step::alone(values, (&covariance, &r), &mut control, &mut self.functions, &mut gradient);
         objective.step(&mut step).unwrap();
         let report = control.report(1).unwrap();
         assert_eq!(report.failure, None);

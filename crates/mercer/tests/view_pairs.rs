@@ -8,7 +8,7 @@ use common::*;
 use mercer::apply::{
     CodeFinish, EmbeddingCode, Fitted, FittedCode, Saved, Together, Transform, ViewEigenmap, ViewRows, Weighting,
 };
-use mercer::compute::{Control, Math, Small};
+use mercer::compute::{Control, Small};
 use mercer::data::Target;
 use mercer::linalg::eigh;
 use mercer::net::Description;
@@ -172,18 +172,8 @@ impl Setting {
         let [covariance, r] = [&batch.covariance, &batch.r].map(|form| Small::from_host(Device::Cpu, form).unwrap());
         let mut control = Control::new(Device::Cpu, 1, 3).unwrap();
         let mut gradient = Tensor::zeros(Device::Cpu, &[0]).unwrap();
-        let mut step = Step {
-            x: &batch.x,
-            psi: &batch.psi,
-            kpsi: &batch.image,
-            covariance: &covariance,
-            r: &r,
-            unbiased: &r,
-            control: &mut control,
-            functions: &mut self.functions,
-            gradient: &mut gradient,
-            math: Math::F32,
-        };
+        let values = (&batch.x, &batch.psi, &batch.image);
+        let mut step = Step::alone(values, (&covariance, &r), &mut control, &mut self.functions, &mut gradient);
         objective.step(&mut step).unwrap();
         let report = control.report(1).unwrap();
         assert_eq!(report.failure, None);

@@ -3,6 +3,7 @@
 use super::report::{self, Shown};
 use crate::certificate::{self, HEADINGS, rows, sentences};
 use crate::context::Context;
+use crate::distributed;
 use crate::input::{Reader, SampleSource, announce_fit, encoded, scaling};
 use crate::methods::{self, Precisions};
 use crate::output::Output;
@@ -149,7 +150,9 @@ impl Fit {
             return show(&spectrum, &schema, psi, out, context);
         }
         let Some(kernel) = kernel else { return self.fit_matrix(fit_context, out, page, context) };
-        if let Some(large) = self.reader.large(&self.data, |_| 0, context)? {
+        // Each rank has all points of a method that trains networks, and its part of every batch.
+        let in_parts = context.group.is_single() || !self.method.trains();
+        if let Some(large) = in_parts.then(|| self.reader.large(&self.data, |_| 0, context)).transpose()?.flatten() {
             match methods::size_in_blocks(self.method, &self.options, large.n(), self.k) {
                 Some(size) => {
                     fail_if!(
@@ -161,7 +164,7 @@ impl Fit {
                 None if !context.group.is_single() => {
                     fail_if!(
                         self.method.name != "krylov" || page.is_some(),
-                        "{} not run on several ranks; the methods krylov, nystrom and rff (without --ritz) do",
+                        "{} not run on several ranks; the methods krylov, nystrom, rff (without --ritz) and those that train networks do",
                         if page.is_some() {
                             "--report does".into()
                         } else {
@@ -178,6 +181,7 @@ impl Fit {
         let (train, held_out) = self.split(table, context)?;
         let schema = self.reader.schema(&train, self.scale, context)?;
         let train = encoded(&schema, train, context)?;
+        distributed::check_same_rows(&train)?;
         let held_out = match &self.certify {
             Some(file) => Some(self.reader.open_like(file, &schema, context)?),
             None => held_out.map(|table| encoded(&schema, table, context)).transpose()?,

@@ -78,17 +78,6 @@ fn scored<'a>(train: &'a Dataset, learnt: &Learnt, context: &Context) -> Cow<'a,
     Cow::Owned(train.select(&Rng::new(context.seed).fork(0x7363_6f72).sample(train.n(), most)))
 }
 
-/// Refuses ranks whose rows differ.
-fn check_same_data(train: &Dataset) -> Result<()> {
-    if distributed::group().is_single() {
-        return Ok(());
-    }
-    let x = train.x.to_f64();
-    let known = format!("{:?} {:?}", train.x.rows().dim(), train.y);
-    let all = known.bytes().chain(x.iter().flat_map(|v| v.to_le_bytes()));
-    distributed::agree("data", &distributed::checksum(all))
-}
-
 fn warn_of_interrupt(learnt: &Learnt, context: &Context) {
     if let Some(found) = learnt.search.as_ref().filter(|found| found.cut_short) {
         let tried = text::count(found.tried.len(), "kernel");
@@ -165,7 +154,7 @@ impl Regress {
         }
         let scale = if matrix { Some(Scaling::None) } else { self.examples.scale };
         let Parts { schema, train, held_out, new } = self.examples.read(scale, context)?;
-        check_same_data(&train)?;
+        distributed::check_same_rows(&train)?;
         // Rows that are scored anyway are watched along the iterations.
         let watched = held_out.as_ref().or(new.as_ref()).filter(|rows| rows.y.is_some());
         let learnt = context.fitting(|fit| {

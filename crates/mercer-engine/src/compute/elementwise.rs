@@ -156,6 +156,28 @@ pub fn swap_pairs(psi: &Tensor, out: &mut Tensor) -> Result<()> {
     Ok(())
 }
 
+/// `out_jb ← psi_j(first+b)`: the part of the points from `first` on that `out` has room for; `psi` `[k, B, c]`, `out` `[k, b, c]`.
+pub fn take_points(psi: &Tensor, first: usize, out: &mut Tensor) {
+    let [(k, all, c), (functions, b, outputs)] = [psi.as_matrices(), out.as_matrices()];
+    assert!([k, c] == [functions, outputs] && first + b <= all, "points from {first} on of {psi} into {out}");
+    on_gpu!(psi, |gpu| points::over(gpu, "take_points", out.len(), &args![out.len(), all, b, c, first, psi, out]));
+    for (out, psi) in out.host_mut().chunks_exact_mut((b * c).max(1)).zip(psi.host().chunks_exact((all * c).max(1))) {
+        out.copy_from_slice(&psi[first * c..(first + b) * c]);
+    }
+}
+
+/// The adjoint of [`take_points`]: `out` has `psi` at the points from `first` on, and zeros at all others; `psi` `[k, b, c]`, `out` `[k, B, c]`.
+pub fn place_points(psi: &Tensor, first: usize, out: &mut Tensor) {
+    let [(k, b, c), (functions, all, outputs)] = [psi.as_matrices(), out.as_matrices()];
+    assert!([k, c] == [functions, outputs] && first + b <= all, "{psi} at points from {first} on of {out}");
+    on_gpu!(psi, |gpu| points::over(gpu, "place_points", out.len(), &args![out.len(), all, b, c, first, psi, out]));
+    let out = out.host_mut();
+    out.fill(0.0);
+    for (out, psi) in out.chunks_exact_mut((all * c).max(1)).zip(psi.host().chunks_exact((b * c).max(1))) {
+        out[first * c..(first + b) * c].copy_from_slice(psi);
+    }
+}
+
 /// `y_j ← y_j ∘ x` for each matrix of the stack: `y` `[k, m, n]`, `x` `[m, n]` (or `[1, m, n]`).
 pub fn multiply_each(y: &mut Tensor, x: &Tensor) {
     let (len, size) = (y.len(), matrix_size(y, x));

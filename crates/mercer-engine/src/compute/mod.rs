@@ -56,7 +56,7 @@ pub use conv::{Convolution, channel_sums, conv2d, conv2d_vjp_input, conv2d_vjp_w
 pub use cuda::Replay;
 pub use elementwise::{
     add_product_each, axpy, collect, copy, fill, fill_normal, fill_rademacher, gather, gather_block, gather_rows,
-    multiply, multiply_each, scale, scale_points, spread, swap_pairs, transpose,
+    multiply, multiply_each, place_points, scale, scale_points, spread, swap_pairs, take_points, transpose,
 };
 pub use formula::{Activation, PARAMETERS, SIGMOID_LIKE};
 pub use gemm::{Store, dense, gemm};

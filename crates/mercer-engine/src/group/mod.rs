@@ -8,13 +8,15 @@ mod abi;
 mod heartbeat;
 mod launcher;
 mod mpi;
+mod tensors;
 mod threads;
 
 pub use launcher::Launcher;
 pub use mpi::Mpi;
+pub use tensors::TensorSums;
 pub use threads::on_threads;
 
-use crate::Result;
+use crate::{Error, Result};
 use std::ops::Range;
 
 /// What carries messages between ranks. Messages are short enough for the counts of MPI.
@@ -146,6 +148,28 @@ impl<'a> Group<'a> {
         Ok(())
     }
 
+    /// The bytes that `work` returns on rank 0, on every rank; where it fails there, it fails on all.
+    pub fn of_first(self, work: impl FnOnce() -> Result<Vec<u8>>) -> Result<Vec<u8>> {
+        if self.is_single() {
+            return work();
+        }
+        let done = (self.rank() == 0).then(work);
+        let told = match &done {
+            None => vec![],
+            Some(Ok(bytes)) => [&[1], &bytes[..]].concat(),
+            Some(Err(error)) => [&[0], error.to_string().as_bytes()].concat(),
+        };
+        let first = self.all_gather(&told)?.swap_remove(0);
+        match (done, first.split_first()) {
+            (Some(done), _) => done,
+            (None, Some((1, bytes))) => Ok(bytes.to_vec()),
+            (None, told) => {
+                let what = told.map(|(_, message)| String::from_utf8_lossy(message).into_owned());
+                Err(Error::input(what.unwrap_or_else(|| "rank 0 has told nothing".into())))
+            }
+        }
+    }
+
     /// The first rank whose bytes are not those of rank 0, where there is one.
     pub fn first_other(self, own: &[u8]) -> Result<Option<usize>> {
         let all = self.all_gather(own)?;
@@ -243,6 +267,10 @@ mod tests {
             assert_eq!(gathered, (0..4).map(own).collect::<Vec<_>>());
             assert_eq!(right, own((rank + 1) % 4));
         }
+        let told = on_threads(3, |g| g.of_first(|| Ok(vec![7, g.rank() as u8])).unwrap());
+        assert_eq!(told, vec![vec![7, 0]; 3]);
+        let failed = on_threads(3, |g| g.of_first(|| Err(Error::input("there is no file"))).unwrap_err().to_string());
+        assert_eq!(failed, ["there is no file"; 3]);
         let other = |rank: usize| on_threads(4, |g| g.first_other(&[u8::from(g.rank() == rank)]).unwrap());
         assert_eq!((other(2), other(9)), (vec![Some(2); 4], vec![None; 4]));
         assert_eq!(on_threads(3, |g| g.concatenated(&vec![0.5; g.rank()]).unwrap().len()), [3, 3, 3]);

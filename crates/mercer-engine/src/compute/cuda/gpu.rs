@@ -226,6 +226,12 @@ impl Gpu {
         });
     }
 
+    /// What tells this device from all others, on every machine.
+    pub fn uuid(&self) -> Result<[u8; 16]> {
+        let found = self.context.uuid().map_err(|e| Error::Device(message(e)))?;
+        Ok(found.bytes.map(|byte| byte as u8))
+    }
+
     /// Milliseconds between two events; waits for the second.
     pub fn elapsed_ms(&self, from: Option<CudaEvent>, to: Option<CudaEvent>) -> Result<f32> {
         let elapsed = from.zip(to).and_then(|(from, to)| self.note(from.elapsed_ms(&to)));

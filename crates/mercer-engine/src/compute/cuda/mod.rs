@@ -16,6 +16,7 @@
 //! | `dnn_graph` | the same in bf16, by cuDNN's graph interface |
 //! | `solver` | eigendecompositions and Cholesky factors by cuSOLVER |
 //! | `panel` | the operations of [`crate::linalg::Panel`] |
+//! | `nccl` | sums over the GPUs of several ranks |
 //! | `graph` | [`Replay`]: a step that is recorded and replayed with one launch |
 //! | `points` | primitives on functions at points, sparse products among them |
 //! | `small`, `control` | [`crate::compute::small`] and [`crate::compute::Control`] |
@@ -39,6 +40,7 @@ pub(super) mod images;
 mod launch;
 mod memory;
 mod module;
+mod nccl;
 #[doc(hidden)]
 pub mod panel;
 pub mod points;
@@ -53,6 +55,7 @@ pub use launch::Arg;
 pub(super) use launch::{Argument, args};
 pub use memory::{Buffer, Plain};
 pub use module::Source;
+pub use nccl::Nccl;
 pub use solver::Number;
 
 /// All kernel sources as `(name, text)`, so that a machine without a GPU can check that they compile.

@@ -28,6 +28,23 @@ extern "C" __global__ void swap_pairs(u64 total, u64 c, const float* psi, float*
     }
 }
 
+// out[j, p, o] = psi[j, first + p, o]; psi [k, all, c], out [k, b, c], `total` numbers.
+extern "C" __global__ void take_points(u64 total, u64 all, u64 b, u64 c, u64 first, const float* psi, float* out) {
+    EACH(i, total) {
+        u64 point = i / c;
+        out[i] = psi[(point / b * all + first + point % b) * c + i % c];
+    }
+}
+
+// out[j, p, o] = psi[j, p - first, o], and zero where psi has no such point; psi [k, b, c], out [k, all, c], `total` numbers.
+extern "C" __global__ void place_points(u64 total, u64 all, u64 b, u64 c, u64 first, const float* psi, float* out) {
+    EACH(i, total) {
+        u64 point = i / c, place = point % all;
+        bool own = place >= first && place < first + b;
+        out[i] = own ? psi[(point / all * b + place - first) * c + i % c] : 0.0f;
+    }
+}
+
 // The jet of the points x [b, d] themselves: x, then the unit vectors for each partial derivative, then nothing.
 extern "C" __global__ void points_jet(u64 b, u64 d, const float* x, float* out) {
     EACH(i, (d + 2) * b * d) {

@@ -69,7 +69,7 @@ impl Objective for Run {
         Own::Span
     }
 
-    fn step(&mut self, step: &mut Step<'_>) -> Result<()> {
+    fn step(&mut self, step: &mut Step<'_, '_>) -> Result<()> {
         let Run { identity, mask, masked, loss, g, .. } = self;
         let factor = 4.0 / step.points() as f64;
         small::multiply(mask, step.r, masked);

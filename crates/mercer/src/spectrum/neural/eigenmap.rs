@@ -90,7 +90,7 @@ impl Objective for Run {
         if self.ordered { Own::Networks } else { Own::Span }
     }
 
-    fn step(&mut self, step: &mut Step<'_>) -> Result<()> {
+    fn step(&mut self, step: &mut Step<'_, '_>) -> Result<()> {
         let Run { identity, mask, masked, loss, g, ordered, .. } = self;
         let factor = 2.0 / step.points() as f64;
         small::multiply(mask, step.r, masked);

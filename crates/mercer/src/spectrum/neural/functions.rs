@@ -1,5 +1,6 @@
 //! Networks as functions: what training moves and Rayleigh–Ritz combines.
 
+use super::dealt_batch::DealtBatch;
 use crate::budget::Budget;
 use crate::compute::{self, Device, Math, Tensor};
 use crate::net::{Description, LayerSpec, Mode, Network, Parameters, Workspace};
@@ -210,8 +211,24 @@ impl Functions {
 
     /// `psi ← ψ` `[k, B, c]` at the points `x` `[B, d]`, ready for [`Functions::vjp`].
     pub fn forward(&mut self, x: &Tensor, psi: &mut Tensor) -> Result<()> {
-        let y = self.network.forward(&self.parameters, x, Mode::Train, &mut self.passes)?;
-        arrange(self.layout, y, psi)?;
+        self.forward_dealt(x, psi, None)
+    }
+
+    /// [`Functions::forward`], with the points dealt to ranks where `dealt` says so.
+    pub(super) fn forward_dealt(
+        &mut self,
+        x: &Tensor,
+        psi: &mut Tensor,
+        dealt: Option<&mut DealtBatch<'_>>,
+    ) -> Result<()> {
+        let Functions { network, parameters, passes, layout, .. } = self;
+        match dealt {
+            None => arrange(*layout, network.forward(parameters, x, Mode::Train, passes)?, psi)?,
+            Some(dealt) => {
+                let y = network.forward(parameters, dealt.own_points(x)?, Mode::Train, passes)?;
+                dealt.complete(psi, |own| arrange(*layout, y, own))?;
+            }
+        }
         self.times_envelope(x, self.ahead.as_ref(), psi)?;
         let shape = psi.shape().to_vec();
         psi.reshape(&[shape[0], shape[1] * shape[2], 1])?;
@@ -227,16 +244,17 @@ impl Functions {
 
     /// Back through the last [`Functions::forward`], of `psi` at `x`: `gradient ← (∂ψ/∂θ)ᵀ g` `[P]` for `g` `[k, B, c]`.
     pub fn vjp(&mut self, x: &Tensor, psi: &Tensor, g: &Tensor, gradient: &mut Tensor) -> Result<()> {
-        self.vjp_in_place(x, psi, &mut g.clone(), gradient)
+        self.vjp_in_place(x, psi, &mut g.clone(), gradient, None)
     }
 
-    /// [`Functions::vjp`] that uses up `g`.
+    /// [`Functions::vjp`] that uses up `g`, with the points dealt to ranks where `dealt` says so.
     pub(super) fn vjp_in_place(
         &mut self,
         x: &Tensor,
         psi: &Tensor,
         flow: &mut Tensor,
         gradient: &mut Tensor,
+        mut dealt: Option<&mut DealtBatch<'_>>,
     ) -> Result<()> {
         let shape = psi.shape().to_vec();
         flow.reshape(&[shape[0], shape[1] * shape[2], 1])?;
@@ -249,16 +267,22 @@ impl Functions {
         }
         flow.reshape(&shape)?;
         self.times_envelope(x, self.ahead.as_ref(), flow)?;
+        let (x, flow) = match &mut dealt {
+            None => (x, flow),
+            Some(dealt) => dealt.own_part(flow)?,
+        };
         let flow = match self.layout {
             Layout::Networks => flow,
             Layout::Units => {
-                flow.reshape(&[1, shape[0], shape[1]])?;
-                self.turned.reshape(&[1, shape[1], shape[0]])?;
+                let [units, points] = [flow.shape()[0], flow.shape()[1]];
+                flow.reshape(&[1, units, points])?;
+                self.turned.reshape(&[1, points, units])?;
                 compute::transpose(flow, &mut self.turned);
                 &mut self.turned
             }
         };
-        self.network.vjp(&self.parameters, x, &mut self.passes, flow, gradient, None)
+        self.network.vjp(&self.parameters, x, &mut self.passes, flow, gradient, None)?;
+        dealt.map_or(Ok(()), |dealt| dealt.sums.sum(gradient))
     }
 
     /// ψ `[k, B, c]` at other points `x` `[B, d]`, with the factors of the last forward pass; its buffers do not change.

@@ -104,7 +104,7 @@ impl Objective for Run {
         if self.nesting == Nesting::Flat { Own::Span } else { Own::Networks }
     }
 
-    fn step(&mut self, step: &mut Step<'_>) -> Result<()> {
+    fn step(&mut self, step: &mut Step<'_, '_>) -> Result<()> {
         let Run { weights: [m, mask], halves: [one, two], masked: [m_one, m_two], loss, eigenvalues, g, .. } = self;
         let (psi, all, outputs) = (step.psi, step.all(), step.psi.shape()[2]);
         let middle = step.psi.shape()[1] / 2 * outputs;

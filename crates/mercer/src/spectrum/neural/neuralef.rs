@@ -62,7 +62,7 @@ impl Objective for Run {
         }
     }
 
-    fn step(&mut self, step: &mut Step<'_>) -> Result<()> {
+    fn step(&mut self, step: &mut Step<'_, '_>) -> Result<()> {
         match self.penalties {
             NeuralEf::Joint => small::inverse_unit_lower(step.r, TINY, &mut self.m)?,
             NeuralEf::Published => small::quotients(step.r, TINY, &mut self.m),

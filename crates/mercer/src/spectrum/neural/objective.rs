@@ -4,12 +4,13 @@
 //! back within a step. So the same function runs on the CPU and is recorded on a GPU.
 
 use super::Functions;
+use super::dealt_batch::DealtBatch;
 use crate::Result;
 use crate::compute::{Control, Math, Small, Tensor, small};
 use std::ops::Range;
 
 /// One training step as an objective sees it; `m = B·c` values of each of k functions.
-pub struct Step<'a> {
+pub struct Step<'a, 'b> {
     /// The batch `[B, d]`.
     pub x: &'a Tensor,
     /// `ψ` `[k, B, c]`
@@ -30,13 +31,28 @@ pub struct Step<'a> {
     pub gradient: &'a mut Tensor,
     /// How the networks' products round their factors.
     pub math: Math,
+    /// How the points are dealt to ranks, where there are several.
+    pub(super) dealt: Option<&'a mut DealtBatch<'b>>,
 }
 
-impl Step<'_> {
+impl<'a> Step<'a, '_> {
+    /// A step on one rank.
+    pub fn alone(
+        (x, psi, kpsi): (&'a Tensor, &'a Tensor, &'a Tensor),
+        (covariance, r): (&'a Small, &'a Small),
+        control: &'a mut Control,
+        functions: &'a mut Functions,
+        gradient: &'a mut Tensor,
+    ) -> Step<'a, 'static> {
+        let (unbiased, math) = (r, Math::F32);
+        Step { x, psi, kpsi, covariance, r, unbiased, control, functions, gradient, math, dealt: None }
+    }
+
     /// `gradient ← (∂ψ/∂θ)ᵀ g` for `g = ∂ℓ/∂ψ` `[k, B, c]`, which is used up.
     pub fn backward(&mut self, g: &mut Tensor) -> Result<()> {
         let (x, psi, functions, gradient) = (self.x, self.psi, &mut *self.functions, &mut *self.gradient);
-        psi.device().with_math(self.math, || functions.vjp_in_place(x, psi, g, gradient))
+        let dealt = self.dealt.as_deref_mut();
+        psi.device().with_math(self.math, || functions.vjp_in_place(x, psi, g, gradient, dealt))
     }
 
     /// Values of each function, `B·c`.
@@ -66,7 +82,7 @@ pub trait Objective: Send {
     }
 
     /// Writes the gradient of a loss that is to fall, and records the loss and the eigenvalues.
-    fn step(&mut self, step: &mut Step<'_>) -> Result<()>;
+    fn step(&mut self, step: &mut Step<'_, '_>) -> Result<()>;
 
     /// What it remembers between steps, by name.
     fn state(&mut self) -> Vec<(&'static str, State<'_>)> {

@@ -59,7 +59,7 @@ impl Objective for Run {
         "omm".into()
     }
 
-    fn step(&mut self, step: &mut Step<'_>) -> Result<()> {
+    fn step(&mut self, step: &mut Step<'_, '_>) -> Result<()> {
         let Run { identity, mask, masked: [lambda, pi], loss, eigenvalues, g } = self;
         let (factor, all) = (2.0 / step.points() as f64, step.all());
         small::multiply(mask, step.covariance, lambda);

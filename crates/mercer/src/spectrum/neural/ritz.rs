@@ -76,7 +76,7 @@ impl Objective for Run {
         Own::Span
     }
 
-    fn step(&mut self, step: &mut Step<'_>) -> Result<()> {
+    fn step(&mut self, step: &mut Step<'_, '_>) -> Result<()> {
         let Run { values, vectors, factors: [image, own], loss, g } = self;
         small::top_pairs(step.covariance, step.r, FLOOR, step.control, values, vectors)?;
         // g = −(2/m) (A Aᵀ Kφ − A diag(μ) Aᵀ φ)

@@ -122,7 +122,7 @@ impl Objective for Run {
         Own::Span
     }
 
-    fn step(&mut self, step: &mut Step<'_>) -> Result<()> {
+    fn step(&mut self, step: &mut Step<'_, '_>) -> Result<()> {
         let Run { temperature, batch, fixed, totals, loss, eigenvalues } = self;
         let Batch { z, factor, s, g, flow, turned, work } = batch;
         let (device, k, m) = (step.psi.device(), step.psi.shape()[0], step.points());

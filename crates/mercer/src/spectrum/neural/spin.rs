@@ -76,7 +76,7 @@ impl Averages {
     }
 
     /// `J̄_b ← β J̄_b + (1 − β) ⟨∂ψ_i,ψ_b⟩`: one backward pass for each b, with `ψ_b` as every network's cotangent.
-    fn blend(&mut self, step: &mut Step<'_>, g: &mut Tensor) -> Result<()> {
+    fn blend(&mut self, step: &mut Step<'_, '_>, g: &mut Tensor) -> Result<()> {
         let m = step.points() as f64;
         for (b, pick) in self.picks.iter().enumerate() {
             small::mix(pick.times(1.0 / m), step.psi, step.all(), Store::Replace, g)?;
@@ -152,7 +152,7 @@ impl Objective for Run {
         Own::InOrder
     }
 
-    fn step(&mut self, step: &mut Step<'_>) -> Result<()> {
+    fn step(&mut self, step: &mut Step<'_, '_>) -> Result<()> {
         let Run { averages, masked, shown, loss, g } = self;
         let factor = 2.0 / step.points() as f64;
         if let Some(averages) = averages {

@@ -3,13 +3,15 @@
 //! Batches and learning rates are drawn ahead for a chunk of steps: one on the CPU, some hundred on a GPU. There a step is
 //! recorded once and replayed, so that its many small kernels cost one launch, and nothing is read back within a chunk.
 
+use super::dealt_batch::DealtBatch;
 use super::objective::{Objective, Step};
 use super::{Batches, FunctionOperator, Functions, Points};
 use crate::compute::ledger::ran;
 use crate::compute::{Control, Math, NonFinite, Replay, Small, Tensor, small};
 use crate::net::Optimizer;
 use crate::rng::Rng;
-use crate::{Error, Result, fail_if};
+use crate::training::Fingerprint;
+use crate::{Error, Group, Result, fail_if};
 use std::time::Instant;
 
 /// Steps of the first chunk, whose duration is not known.
@@ -47,6 +49,8 @@ pub struct Stepper<'a> {
     replay: Replay,
     math: Math,
     seconds_per_step: Option<f64>,
+    /// Where there are several ranks. Recorded steps use it, and end before.
+    dealt: Option<DealtBatch<'a>>,
 }
 
 /// One batch on its way through a step.
@@ -99,12 +103,35 @@ impl<'a> Stepper<'a> {
             replay: Replay::new(device, batches.recordable())?,
             math,
             seconds_per_step: None,
+            dealt: None,
             batches,
             functions,
             objective,
             optimizer,
             rng,
         })
+    }
+
+    /// The same with the points of every batch dealt to the ranks of `group`, all of which make the same steps. Collective.
+    pub fn among(mut self, group: Group<'a>) -> Result<Self> {
+        let dealt = DealtBatch::new(group, &self.functions, self.batch())?;
+        let recordable = self.replay.records() && dealt.sums.is_queued();
+        self.replay = Replay::new(self.functions.device(), recordable)?;
+        self.dealt = Some(dealt);
+        Ok(self)
+    }
+
+    /// What the user should know of the sums over ranks.
+    pub(super) fn note(&self) -> Option<&str> {
+        self.dealt.as_ref().and_then(|dealt| dealt.sums.note())
+    }
+
+    /// Refuses ranks whose parameters differ, as they would with processors that round differently. Collective.
+    pub(super) fn check_same(&self) -> Result<()> {
+        let Some(dealt) = &self.dealt else { return Ok(()) };
+        let theta = self.functions.parameters().trained.to_host()?;
+        let print = Fingerprint::of(theta.iter().map(|v| u64::from(v.to_bits())));
+        dealt.sums.agree("parameters", print.to_string().as_bytes())
     }
 
     /// The same with every kernel launched by itself at every step.
@@ -159,11 +186,19 @@ impl<'a> Stepper<'a> {
         ran("training steps", self.functions.device(), made);
         // The step that failed has drawn its batch.
         self.rng = states.swap_remove(made.min(count - 1));
-        self.seconds_per_step = Some(start.elapsed().as_secs_f64() / count as f64);
+        self.seconds_per_step = Some(self.agreed(start.elapsed().as_secs_f64() / count as f64, made)?);
         let width = 1 + self.objective.eigenvalues(self.functions.count());
         let outcome = |row: &[f64]| Outcome { loss: row[0], eigenvalues: row[1..].to_vec() };
         let failure = report.failure.map(|(_, what)| Error::Numerical(format!("{} is not finite", name(what))));
         Ok(Steps { outcomes: report.record.chunks_exact(width).take(made).map(outcome).collect(), failure })
+    }
+
+    /// The mean of `seconds` over the ranks, which then take equal chunks; all must have `made` as many steps. A chunk of one step has nothing to
+    /// agree on.
+    fn agreed(&self, seconds: f64, made: usize) -> Result<f64> {
+        let Some(dealt) = self.dealt.as_ref().filter(|_| self.batches.most() > 1) else { return Ok(seconds) };
+        dealt.sums.agree("steps that were not finite", &made.to_le_bytes())?;
+        dealt.sums.mean(seconds)
     }
 
     /// Steps of a chunk.
@@ -174,14 +209,14 @@ impl<'a> Stepper<'a> {
 
     /// One step: a batch, ψ and Kψ on it, the objective's gradient, and the move of the parameters.
     fn step(&mut self) -> Result<()> {
-        let Stepper { batches, functions, objective, optimizer, control, buffers, replay, math, .. } = self;
+        let Stepper { batches, functions, objective, optimizer, control, buffers, replay, math, dealt, .. } = self;
         let (device, math) = (functions.device(), *math);
         let Buffers { points, psi, kpsi, covariance, r, unbiased, gradient } = buffers;
         replay.run(|| {
             device.with_math(Math::F32, || {
                 batches.begin(control, points)?;
                 functions.envelope_ahead(points.envelope.take());
-                device.with_math(math, || functions.forward(&points.x, psi))?;
+                device.with_math(math, || functions.forward_dealt(&points.x, psi, dealt.as_mut()))?;
                 batches.apply(control, points, functions, psi, kpsi)?;
                 small::forms(psi, kpsi, control, covariance, r)?;
                 let unbiased = batches.unbiased(psi, covariance, r, unbiased)?;
@@ -197,6 +232,7 @@ impl<'a> Stepper<'a> {
                     functions,
                     gradient,
                     math,
+                    dealt: dealt.as_mut(),
                 })?;
                 points.envelope = functions.envelope_ahead(None);
                 optimizer.end_step(control, &mut functions.parameters_mut().trained, gradient);

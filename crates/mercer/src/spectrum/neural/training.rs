@@ -12,7 +12,7 @@ use crate::training::{
     Identity, Run, Saving, Task, load_optimizer, numbers, optional_matrix, put_numbers, put_optimizer,
     put_optional_matrix,
 };
-use crate::{FitContext, Result, fail_if};
+use crate::{FitContext, Group, Result, fail_if};
 use ndarray::{Array2, ArrayView2};
 use serde::{Deserialize, Serialize};
 
@@ -57,8 +57,8 @@ pub fn train(
     );
     let device = functions.device();
     let memory = MemoryAdvice::new(device, &functions)?;
-    let trained = device.enter(|| {
-        let mut task = Eigenfunctions::new(operator, functions, objective, k, settings)?;
+    let work = || {
+        let mut task = Eigenfunctions::new(operator, functions, objective, k, settings, context.group)?;
         let saving = Saving {
             path: settings.checkpoint.as_deref(),
             seconds: settings.checkpoint_seconds,
@@ -68,7 +68,9 @@ pub fn train(
         let mut run = Run::new(&mut task, saving, context)?;
         let stop = run.run(&mut task)?;
         task.trained(run, stop)
-    });
+    };
+    // Ranks that wait for each other keep out of the pool of threads, which they may share.
+    let trained = if context.group.is_single() { device.enter(work) } else { work() };
     trained.map_err(|error| memory.advise(error))
 }
 
@@ -106,6 +108,7 @@ struct Eigenfunctions<'a> {
     validations: Vec<[f64; 2]>,
     accuracy: Vec<[f64; 2]>,
     last_loss: f64,
+    group: Group<'a>,
 }
 
 /// The best functions so far.
@@ -133,13 +136,17 @@ impl<'a> Eigenfunctions<'a> {
         objective: Box<dyn Objective>,
         k: usize,
         settings: &'a Settings,
+        group: Group<'a>,
     ) -> Result<Self> {
         let (seed, device) = (Rng::new(settings.seed), functions.device());
         let validation = validation_sample(operator, device, &seed, settings)?;
         let rates = Schedule::new(settings.schedule, settings.learning_rate, settings.steps);
         let optimizer = Optimizer::for_network(device, settings.rule, rates, settings.clip, functions.network())?;
         let rng = seed.fork(2);
-        let stepper = Stepper::new(operator, functions, objective, optimizer, rng, settings.batch, settings.math)?;
+        let mut stepper = Stepper::new(operator, functions, objective, optimizer, rng, settings.batch, settings.math)?;
+        if !group.is_single() && settings.steps > 0 {
+            stepper = stepper.among(group)?;
+        }
         Ok(Eigenfunctions {
             operator,
             stepper,
@@ -153,11 +160,19 @@ impl<'a> Eigenfunctions<'a> {
             validations: vec![],
             accuracy: vec![],
             last_loss: f64::NAN,
+            group,
         })
     }
 
     fn done(&self) -> u64 {
         self.stepper.optimizer.steps()
+    }
+
+    /// The residual of rank 0, by which all decide.
+    fn of_first(&self, residual: f64) -> Result<f64> {
+        let mut sum = [if self.group.rank() == 0 { residual } else { 0.0 }];
+        self.group.sum(&mut sum)?;
+        Ok(sum[0])
     }
 
     fn remember(&mut self, step: u64, loss: f64, eigenvalues: &[f64]) {
@@ -190,6 +205,9 @@ impl<'a> Eigenfunctions<'a> {
             && last > first
         {
             let note = format!("training made the mean residual worse, {last:.2e} instead of {first:.2e}");
+            run.note(&self, note);
+        }
+        if let Some(note) = self.stepper.note().map(str::to_owned) {
             run.note(&self, note);
         }
         let (wanted, batch) = (self.settings.batch, self.stepper.batch());
@@ -276,10 +294,12 @@ impl Task for Eigenfunctions<'_> {
 
     /// Measures the pairs on the fixed sample; keeps the functions if they are the best so far.
     fn validate(&mut self) -> Result<()> {
+        self.stepper.check_same()?;
         let (step, Stepper { functions, objective, .. }) = (self.done(), &mut self.stepper);
         let own = (!self.settings.finish).then(|| objective.own());
         let pairs = pairs_of(self.operator, functions, &self.validation, self.k, own)?;
-        let residual = self.operator.shortfall(&pairs, self.k);
+        let residual = self.of_first(self.operator.shortfall(&pairs, self.k))?;
+        let functions = &mut self.stepper.functions;
         self.validations.push([step as f64, residual]);
         self.accuracy.extend(self.operator.watch(functions, &pairs)?.map(|share| [step as f64, share]));
         if self.best.as_ref().is_none_or(|best| residual < best.residual) {

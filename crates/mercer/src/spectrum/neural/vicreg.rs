@@ -88,7 +88,7 @@ impl Objective for Run {
         Own::Span
     }
 
-    fn step(&mut self, step: &mut Step<'_>) -> Result<()> {
+    fn step(&mut self, step: &mut Step<'_, '_>) -> Result<()> {
         let Run { recipe, identity, mask, off, hinge: [value, slope], loss, eigenvalues, g } = self;
         let (k, all) = (identity.shape()[0] as f64, step.all());
         let [λ, μ, ν] = [2.0 * recipe.invariance, recipe.variance, 2.0 * recipe.covariance].map(|weight| weight / k);
