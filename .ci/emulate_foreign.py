@@ -98,13 +98,13 @@ int main() {
                 std::vector<long double> t(d);
                 long double size = 0, norm = 0;
                 for (int j = 0; j < d; ++j) {
-                    t[j] = ((long double)at(i, j) - (shifted ? means[j] : 0)) / (scaled ? scale[j] : 1);
+                    t[j] = ((long double)at(i, j) - (shifted ? means[j] : 0)) / (scaled && lift != 2 ? scale[j] : 1);
                     size += t[j] * t[j];
                 }
                 check(row[0] == 7 && row[1] == 7 && row[low] == 7 && row[width - 1] == i, "wrote beside the view, or no name");
                 for (int j = 0; j < views; ++j) {
                     const long double turn = 6.283185307179586476925L * t[j %% d] / p;
-                    const long double want = lift == 2 ? (j < d ? cosl(turn) : sinl(turn)) : lift == 1 && size > 0 ? t[j] / powl(size, p / 2) : t[j];
+                    const long double want = lift == 2 ? (j < d ? cosl(turn) : sinl(turn)) / (scaled ? scale[j %% d] : 1) : lift == 1 && size > 0 ? t[j] / powl(size, p / 2) : t[j];
                     // A remainder of a period is as accurate as the number was.
                     check(fabsl(row[first + j] - want) <= 1e-14 * (1 + fabsl(want) + (lift == 2 ? fabsl(turn) : 0)), "a coordinate");
                     const double rest = row[low + first + j];

@@ -49,6 +49,13 @@ def test_a_median_is_a_number_once_the_points_are_known():
     assert float(str(resolved).split("=")[1][:-1]) == pytest.approx(np.median(distances), rel=0.05)
 
 
+@pytest.mark.parametrize("name", [name for name in mercer.kernels() if name != "periodic"])
+def test_every_kernel_divides_columns_by_lengthscales(name):
+    lengthscales = np.arange(1.0, 1 + X.shape[1])
+    scaled = mercer.kernel(f"{name}(lengthscale={lengthscales.tolist()})")
+    np.testing.assert_allclose(scaled(X), mercer.kernel(name)(X / lengthscales), rtol=1e-12, atol=1e-12)
+
+
 def test_a_matrix_that_does_not_fit_says_what_does():
     x = np.zeros((200_000, 1), np.float32)
     with pytest.raises(ValueError, match="mercer.operator"):

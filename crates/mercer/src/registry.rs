@@ -65,8 +65,14 @@ impl Registry {
         let word = name.starts_with(char::is_alphabetic) && name.chars().all(|c| c.is_alphanumeric() || c == '_');
         fail_if!(!word, "the kernel `{name}` cannot be registered: its name must be letters, digits and _");
         fail_if!(self.entries().iter().any(|entry| entry.name == name), "there is a kernel called `{name}` already");
-        let entry =
-            Entry { name, help: F::HELP, parameters: F::PARAMETERS, shift_invariant: false, statistic: F::STATISTIC };
+        let entry = Entry {
+            name,
+            help: F::HELP,
+            parameters: F::PARAMETERS,
+            shift_invariant: false,
+            statistic: F::STATISTIC,
+            median: F::MEDIAN,
+        };
         self.kernels.push((entry, |values, inputs| F::from_arguments(values, inputs).map(Kernel::from_formula)));
         Ok(self)
     }

@@ -38,8 +38,9 @@ const PRECISIONS: [Precision; 3] = [Precision::F64, Precision::F32, Precision::T
 fn every_kernel_multiplies_as_on_the_cpu() {
     let (device, _held) = cuda();
     let others = ["rbf*linear + 2*laplacian + periodic", "0.5*rbf(2)*poly(2) + matern32", "3*arccos(2)"];
-    for expression in catalogue().into_iter().map(|entry| entry.name).chain(others) {
-        let kernel = kernel(expression);
+    let names = catalogue().into_iter().map(|entry| entry.name.to_string());
+    for expression in names.chain(others.map(String::from)) {
+        let kernel = kernel(&expression);
         for (n, d, columns) in [(777, 5, 16), (300, 64, 3)] {
             // Coordinates small enough that no kernel overflows or vanishes.
             let (x, v) = (normal(n, d, 1) / (d as f64).sqrt(), normal(n, columns, 2));
@@ -50,6 +51,24 @@ fn every_kernel_multiplies_as_on_the_cpu() {
                 relative(&got, &want, stated(precision), &what);
             }
         }
+    }
+}
+
+/// Every kernel with a lengthscale for each column, and the matrix of points on the device.
+#[test]
+#[ignore = "needs a GPU"]
+fn every_kernel_divides_columns_as_on_the_cpu() {
+    let (device, _held) = cuda();
+    let (x, v) = (normal(500, 5, 21), normal(500, 8, 22));
+    for entry in catalogue() {
+        let kernel = kernel(&format!("{}(lengthscale=[2, 3, 4, 5, 6])", entry.name));
+        let want = product(&kernel, &x, &v, Precision::F64, Device::Cpu);
+        for precision in [Precision::F64, Precision::F32] {
+            let got = product(&kernel, &x, &v, precision, device);
+            relative(&got, &want, stated(precision), &format!("{kernel}, {precision:?}"));
+        }
+        let k = gram::<f64>(&kernel, x.view(), device).unwrap();
+        relative(&k, &matrix(&kernel, x.view()), 1e-12, &kernel.to_string());
     }
 }
 

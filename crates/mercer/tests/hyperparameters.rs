@@ -17,7 +17,7 @@ fn normals(n: usize, d: usize, seed: u64) -> Array2<f64> {
 const LENGTHSCALES: [f64; 3] = [0.5, 2.0, 7.0];
 
 /// Kernels with a lengthscale for each column, and the same kernels of columns that were divided by them.
-const PAIRS: [(&str, &str); 6] = [
+const PAIRS: [(&str, &str); 20] = [
     ("rbf([0.5, 2, 7])", "rbf(1)"),
     ("laplacian([0.5, 2, 7])", "laplacian(1)"),
     ("matern12([0.5, 2, 7])", "matern12(1)"),
@@ -27,6 +27,29 @@ const PAIRS: [(&str, &str); 6] = [
         "2*rbf([0.5, 2, 7])*matern32([0.5, 2, 7]) + laplacian(lengthscale=[0.5, 2, 7])",
         "2*rbf(1)*matern32(1) + laplacian(1)",
     ),
+    ("linear([0.5, 2, 7])", "linear"),
+    ("poly(2, 0.5, 0.3, [0.5, 2, 7])", "poly(2, 0.5, 0.3)"),
+    ("expdot(3, [0.5, 2, 7])", "expdot(3)"),
+    ("cosine([0.5, 2, 7])", "cosine"),
+    ("arccos(0, [0.5, 2, 7])", "arccos(0)"),
+    ("arccos(1, [0.5, 2, 7])", "arccos(1)"),
+    ("arccos(2, [0.5, 2, 7])", "arccos(2)"),
+    ("nngp(depth=2, act=erf, b_var=0.2, lengthscale=[0.5, 2, 7])", "nngp(depth=2, act=erf, b_var=0.2)"),
+    ("ntk(depth=2, b_var=0.2, lengthscale=[0.5, 2, 7])", "ntk(depth=2, b_var=0.2)"),
+    ("ntk(depth=1, act=tanh, lengthscale=[0.5, 2, 7])", "ntk(depth=1, act=tanh)"),
+    (
+        "ntk(\"dense relu res(dense relu dense) dense\", lengthscale=[0.5, 2, 7])",
+        "ntk(\"dense relu res(dense relu dense) dense\")",
+    ),
+    (
+        "ntk(\"conv(2) relu gap dense\", shape=1x3x1, lengthscale=[0.5, 2, 7])",
+        "ntk(\"conv(2) relu gap dense\", shape=1x3x1)",
+    ),
+    (
+        "nngp(\"conv(2) relu flatten dense\", shape=1x1x3, lengthscale=[0.5, 2, 7])",
+        "nngp(\"conv(2) relu flatten dense\", shape=1x1x3)",
+    ),
+    ("linear([0.5, 2, 7])*rbf([0.5, 2, 7]) + arccos(1, [0.5, 2, 7])", "linear*rbf(1) + arccos(1)"),
 ];
 
 #[test]
@@ -38,15 +61,57 @@ fn a_lengthscale_for_each_column_divides_that_column() {
         let ours = gram_cross::<f64>(&each, x.view(), z.view(), Device::Cpu).unwrap();
         let theirs = gram_cross::<f64>(&one, divided(&x).view(), divided(&z).view(), Device::Cpu).unwrap();
         let worst = (&ours - &theirs).iter().fold(0.0f64, |m, e| m.max(e.abs()));
-        assert!(worst < 1e-14, "{each}: {worst}");
-        assert!(
-            (each.value(&[1.0, 2.0, 3.0], &[0.0, 1.0, 5.0])
-                - one.value(&[2.0, 1.0, 3.0 / 7.0], &[0.0, 0.5, 5.0 / 7.0]))
-            .abs()
-                < 1e-15
-        );
+        let largest = theirs.iter().fold(1.0f64, |m, v| m.max(v.abs()));
+        assert!(worst < 1e-14 * largest, "{each}: {worst}");
+        let (ours, theirs) =
+            (each.value(&[1.0, 2.0, 3.0], &[0.0, 1.0, 5.0]), one.value(&[2.0, 1.0, 3.0 / 7.0], &[0.0, 0.5, 5.0 / 7.0]));
+        assert!((ours - theirs).abs() < 1e-15 * theirs.abs().max(1.0), "{each}: {ours} {theirs}");
         assert_eq!(Kernel::parse(&each.to_string()).unwrap(), each);
     }
+}
+
+/// The same for one lengthscale of all columns, and kernels that are usually written without one are written as before.
+#[test]
+fn one_lengthscale_divides_all_columns() {
+    let (x, z) = (normals(30, 3, 1), normals(20, 3, 2));
+    for (scaled, plain) in [
+        ("linear(lengthscale=2.5)", "linear"),
+        ("poly(2, 0.5, 0.3, 2.5)", "poly(degree=2, scale=0.5, offset=0.3)"),
+        ("expdot(3, 2.5)", "expdot(scale=3)"),
+        ("cosine(2.5)", "cosine"),
+        ("arccos(2, 2.5)", "arccos(order=2)"),
+        ("ntk(depth=2, b_var=0.3, lengthscale=2.5)", "ntk(depth=2, act=relu, w_var=2, b_var=0.3)"),
+        (
+            "nngp(\"conv(2) relu gap dense\", shape=1x3x1, lengthscale=2.5)",
+            "nngp(\"conv(2) relu gap dense\", w_var=2, b_var=0, shape=1x3x1)",
+        ),
+    ] {
+        let (scaled, plain) = (Kernel::parse(scaled).unwrap(), Kernel::parse(plain).unwrap());
+        let ours = gram_cross::<f64>(&scaled, x.view(), z.view(), Device::Cpu).unwrap();
+        let theirs = gram_cross::<f64>(&plain, (&x / 2.5).view(), (&z / 2.5).view(), Device::Cpu).unwrap();
+        let worst = (&ours - &theirs).iter().fold(0.0f64, |m, e| m.max(e.abs()));
+        assert!(worst < 1e-14, "{scaled}: {worst}");
+        assert_eq!(Kernel::parse(&scaled.to_string()).unwrap(), scaled);
+        assert!(!plain.to_string().contains("lengthscale"), "{plain}");
+    }
+}
+
+/// `exp(−2 Σ_i sin²(π(x_i−x'_i)/p)/ℓ_i²)`, by its definition and by random features.
+#[test]
+fn a_periodic_kernel_has_a_smoothness_for_each_column() {
+    let x = normals(30, 3, 1);
+    let kernel = Kernel::parse("periodic(1.7, [0.5, 2, 7])").unwrap();
+    let ours = gram::<f64>(&kernel, x.view(), Device::Cpu).unwrap();
+    for ((i, j), ours) in ours.indexed_iter() {
+        let term = |c: usize| ((std::f64::consts::PI * (x[[i, c]] - x[[j, c]]) / 1.7).sin() / LENGTHSCALES[c]).powi(2);
+        let defined = (-2.0 * (0..3).map(term).sum::<f64>()).exp();
+        assert!((ours - defined).abs() < 1e-13, "{ours} {defined}");
+        assert!((kernel.value(&x.row(i).to_vec(), &x.row(j).to_vec()) - defined).abs() < 1e-13);
+    }
+    let map = RandomFeatures::fourier(&kernel, 3, 20_000, Sampling::default(), 0).unwrap();
+    let phi = map.transform::<f64>(x.view()).unwrap();
+    let worst = (phi.dot(&phi.t()) - &ours).iter().fold(0.0f64, |m, e| m.max(e.abs()));
+    assert!(worst < 0.05, "{worst}");
 }
 
 /// Points far from the origin lose no digits in f32: the mean is subtracted before they are divided.
@@ -111,6 +176,19 @@ fn derivatives_of_kernel_matrices_are_those_of_differences() {
         "matern32(ard)*rbf(auto)*linear + periodic(2, 1)*laplacian(ard)",
         "(rbf(ard) + 0.5*linear)*(matern52(auto) + cosine)",
         "rbf(median)*matern32(auto) + ntk(2)",
+        "linear(ard)",
+        "linear(auto) + poly(2, 0.5, 1, ard)",
+        "poly(3, 0.3, 0.5, auto)",
+        "expdot(3, ard)",
+        "cosine(ard)",
+        "arccos(0, ard)",
+        "arccos(1, ard) + arccos(2, ard)",
+        "periodic(2, ard)",
+        "periodic(2, auto)",
+        "ntk(depth=3, b_var=0.1, lengthscale=ard)",
+        "ntk(depth=2, act=erf, b_var=0.2, lengthscale=auto)",
+        "nngp(depth=2, act=tanh, b_var=0.2, lengthscale=ard)",
+        "ntk(\"dense gelu res(dense relu dense) dense\", lengthscale=ard)*(rbf(ard) + linear(ard))",
     ] {
         let kernel = Tunable::new(&Expression::parse(text).unwrap(), x.view(), 0).unwrap();
         let mut rng = Rng::new(8);
@@ -132,6 +210,68 @@ fn derivatives_of_kernel_matrices_are_those_of_differences() {
             );
         }
     }
+}
+
+/// The gradients of both criteria are those of central differences, where points repeat too: there the angle between two points stays zero.
+#[test]
+fn gradients_of_the_criteria_are_those_of_differences() {
+    let (mut x, y) = additive(25, 21);
+    for (from, to) in [(0, 1), (2, 3)] {
+        let row = x.row(from).to_owned();
+        x.row_mut(to).assign(&row);
+    }
+    let row = &x.row(4) * -1.5;
+    x.row_mut(5).assign(&row);
+    for text in [
+        "ntk(depth=2, lengthscale=ard)",
+        "ntk(depth=2, b_var=0.3, lengthscale=ard)",
+        "arccos(0, ard) + linear(ard)",
+        "poly(2, 0.3, 1, ard)*cosine(ard)",
+        "periodic(3, ard)",
+        "matern32(ard)",
+    ] {
+        let expression = Expression::parse(text).unwrap();
+        for criterion in [Criterion::Likelihood, Criterion::LeftOut] {
+            let tuning = Tuning { criterion, ..Tuning::default() };
+            let at = |θ: &[f64]| tuning.at(&expression, x.view(), &y, θ, &FitContext::default()).unwrap();
+            let mut rng = Rng::new(22);
+            let mut θ = Tunable::new(&expression, x.view(), 0).unwrap().start();
+            θ.iter_mut().for_each(|θ| *θ += 0.3 * rng.normal());
+            θ.push(0.3f64.ln());
+            for (i, derivative) in at(&θ).1.iter().enumerate() {
+                let moved = |h: f64| {
+                    let mut θ = θ.clone();
+                    θ[i] += h;
+                    at(&θ).0
+                };
+                let difference = (moved(1e-4) - moved(-1e-4)) / 2e-4;
+                assert!(
+                    (derivative - difference).abs() < 1e-6 * (1.0 + difference.abs()),
+                    "{text}, {criterion:?}, θ_{i}: {derivative}, {difference}"
+                );
+            }
+        }
+    }
+}
+
+/// Kernels of inner products find the columns that matter too, and kernels of images say that they do not search along gradients.
+#[test]
+fn other_kernels_find_the_columns_that_matter() {
+    let (x, y) = additive(150, 23);
+    let tuning = Tuning { criterion: Criterion::Likelihood, restarts: 0, ..Tuning::default() };
+    for text in [
+        "ntk(depth=2, b_var=0.5, lengthscale=ard)",
+        "poly(3, lengthscale=ard)",
+        "nngp(depth=1, act=erf, b_var=0.5, lengthscale=ard)",
+    ] {
+        let found = tuning.best(&Expression::parse(text).unwrap(), x.view(), &y, &FitContext::default()).unwrap();
+        let lengthscales = &found.parameters[1..];
+        let least = lengthscales[2..].iter().fold(f64::INFINITY, |m, v| m.min(*v));
+        assert!(lengthscales[..2].iter().all(|scale| 3.0 * scale < least), "{text}: {lengthscales:?}");
+    }
+    let images = Expression::parse("ntk(\"conv(2) relu gap dense\", shape=1x5x1, lengthscale=ard)").unwrap();
+    let refused = tuning.best(&images, x.view(), &y, &FitContext::default()).unwrap_err().to_string();
+    assert!(refused.contains("not differentiated by its points"), "{refused}");
 }
 
 /// A target of the first two of five columns, with noise of variance 0.01.

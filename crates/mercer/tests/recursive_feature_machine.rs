@@ -161,7 +161,10 @@ fn what_cannot_be_learnt_is_named() {
     let context = FitContext::default();
     let refused = |kernel: &str| fixed(kernel, MetricForm::Full, 1).fit(x.view(), &y, &context);
     says(refused("rbf(ard)"), &["auto", "ard"]);
-    says(refused("cosine"), &["cosine", "not differentiated"]);
+    says(refused("periodic(1)"), &["periodic", "not differentiated"]);
+    for kernel in ["cosine", "arccos(1)", "poly(2, lengthscale=2)"] {
+        refused(kernel).unwrap_or_else(|error| panic!("{kernel}: {error}"));
+    }
     says(refused("linear"), &["linear", "no metric"]);
     // A target that does not change has no gradient: the metric stays as it is.
     let constant = Target::Values(vec![3.0; 30]);

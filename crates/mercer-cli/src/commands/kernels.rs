@@ -52,7 +52,9 @@ fn listed(kernels: &[Entry]) -> String {
     said +=
         "Activations with parameters: leaky_relu(slope), ab_relu(below, above), rbf(gamma), monomial(n), hermite(n),\n";
     said += "polynomial(constant, slope, ...), exp_normalized(gamma, shift).\n";
-    said + "A lengthscale of median is the median distance between points of the data; auto is what predicts a target best, and\nard the same for each column.\n"
+    said += "A lengthscale of median is the median distance between points of the data (of inner products, the median norm; of ntk and\n";
+    said += "nngp, the median norm over the root of the number of columns; of periodic, 1); auto is what predicts a target best, and\n";
+    said + "ard the same for each column: linear(lengthscale=ard), ntk(depth=2, lengthscale=[1, 0.5]).\n"
 }
 
 /// The meaning and the allowed values; the help of a lengthscale states both.

@@ -4,7 +4,7 @@ use super::ridge_head::memory;
 use super::{FeatureMap, RidgeSolver};
 use crate::FitContext;
 use crate::compute::Device;
-use crate::kernel::Kernel;
+use crate::kernel::{Base, Kernel};
 use crate::operator::{Precision, compiles};
 use crate::spectrum::Landmarks;
 
@@ -163,7 +163,8 @@ impl FeatureMap {
 pub(super) fn linear_scale(kernel: &Kernel) -> Option<f64> {
     match kernel {
         Kernel::Scale(c, inner) => linear_scale(inner).map(|scale| c * scale),
-        kernel => (kernel.to_string() == "linear").then_some(1.0),
+        Kernel::Base(Base::Linear(formula)) if formula.columns.is_none() => Some(formula.lengthscale.powi(-2)),
+        _ => None,
     }
 }
 

@@ -4,7 +4,7 @@ use super::reference::{Reference, check_new};
 use super::traits::{fields, not_kept, saved};
 use super::{Fit, Predict, check_points, gaussian_process::moments};
 use crate::data::Target;
-use crate::kernel::{Base, Kernel, infinite::Infinite};
+use crate::kernel::{Base, Kernel};
 use crate::linalg::{eigh, matmul};
 use crate::operator::{Precision, gram, gram_cross};
 use crate::spectrum::Origin;
@@ -71,7 +71,7 @@ pub struct FittedNtkEnsemble {
 /// The NNGP kernel of the networks whose NTK is `kernel`.
 fn prior_of(kernel: &Kernel) -> Result<Kernel> {
     match kernel {
-        Kernel::Base(Base::Ntk(Infinite(network))) => Ok(Kernel::Base(Base::Nngp(Infinite(network.clone())))),
+        Kernel::Base(Base::Ntk(formula)) => Ok(Kernel::Base(Base::Nngp(formula.covariance()))),
         other => Err(Error::input(format!(
             "an ensemble of networks needs the tangent kernel of one, such as ntk(depth=2, act=erf), not {other}"
         ))),

@@ -29,6 +29,7 @@ macro_rules! erased {
             fn statistic(&self) -> Statistic;
             fn lift(&self, x: ArrayView2<f64>) -> Option<Array2<f64>>;
             fn columns(&self) -> Option<&[f64]>;
+            fn divisor(&self) -> f64;
             $(fn $method(&self, pair: Pair<$number>) -> $number;)*
         }
 
@@ -47,6 +48,10 @@ macro_rules! erased {
 
             fn columns(&self) -> Option<&[f64]> {
                 Formula::columns(self)
+            }
+
+            fn divisor(&self) -> f64 {
+                Formula::divisor(self)
             }
 
             $(fn $method(&self, pair: Pair<$number>) -> $number {
@@ -84,6 +89,10 @@ impl Formula for Custom {
 
     fn columns(&self) -> Option<&[f64]> {
         self.0.columns()
+    }
+
+    fn divisor(&self) -> f64 {
+        self.0.divisor()
     }
 
     fn lift(&self, x: ArrayView2<f64>) -> Option<Array2<f64>> {

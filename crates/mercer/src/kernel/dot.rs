@@ -1,13 +1,19 @@
 //! Kernels that are functions of `x·x'` and the two norms.
 
-use super::{Formula, Kind, Pair, Parameter, Result, Value};
+use super::{Formula, Kind, Median, Pair, Parameter, Result, Value, parameter::SCALE_OF_INPUTS};
 use crate::simd::Num;
 use ndarray::{Array2, ArrayView2};
 use std::f64::consts::{FRAC_1_PI, PI};
 
 formula! {
     /// `κ(x,x') = x·x'`
-    Linear("linear", "x·x'") {}
+    Linear("linear", "x·x'") columns { lengthscale: SCALE_OF_INPUTS }
+
+    const MEDIAN: Median = Median::Norm;
+
+    fn divisor(&self) -> f64 {
+        self.lengthscale
+    }
 
     #[inline(always)]
     fn eval<R: Num>(&self, pair: Pair<R>) -> R {
@@ -17,10 +23,17 @@ formula! {
 
 formula! {
     /// `κ(x,x') = (s·x·x' + c)^p`
-    Polynomial("poly", "(scale·x·x' + offset)^degree; rank at most C(d+p, p)") {
+    Polynomial("poly", "(scale·x·x' + offset)^degree; rank at most C(d+p, p)") columns {
         degree: Parameter::new("degree", 3.0, Kind::Integer(1, 63), "the power p"),
         scale: Parameter::new("scale", 1.0, Kind::Positive, "factor on x·x'"),
         offset: Parameter::new("offset", 1.0, Kind::NonNegative, "constant added to x·x'"),
+        lengthscale: SCALE_OF_INPUTS,
+    }
+
+    const MEDIAN: Median = Median::Norm;
+
+    fn divisor(&self) -> f64 {
+        self.lengthscale
     }
 
     #[inline(always)]
@@ -31,8 +44,15 @@ formula! {
 
 formula! {
     /// `κ(x,x') = exp(x·x' / s)`, the kernel of softmax attention (`s = √d`).
-    ExpDot("expdot", "exp(x·x' / scale), the kernel of softmax attention; has positive random features") {
+    ExpDot("expdot", "exp(x·x' / scale), the kernel of softmax attention; has positive random features") columns {
         scale: Parameter::new("scale", 1.0, Kind::Positive, "divisor of x·x'"),
+        lengthscale: SCALE_OF_INPUTS,
+    }
+
+    const MEDIAN: Median = Median::Norm;
+
+    fn divisor(&self) -> f64 {
+        self.lengthscale
     }
 
     #[inline(always)]
@@ -43,7 +63,13 @@ formula! {
 
 formula! {
     /// `κ(x,x') = x·x' / (‖x‖ ‖x'‖)`, zero where a point is the origin.
-    Cosine("cosine", "x·x' / (‖x‖·‖x'‖)") {}
+    Cosine("cosine", "x·x' / (‖x‖·‖x'‖)") columns { lengthscale: SCALE_OF_INPUTS }
+
+    const MEDIAN: Median = Median::Norm;
+
+    fn divisor(&self) -> f64 {
+        self.lengthscale
+    }
 
     #[inline(always)]
     fn eval<R: Num>(&self, pair: Pair<R>) -> R {
@@ -61,7 +87,16 @@ formula! {
     ArcCosine(
         "arccos",
         "(1/π)·‖x‖^p·‖x'‖^p·J_p(θ), θ the angle: a layer of step (p=0), ReLU (1) or ReLU² (2) units"
-    ) { order: Parameter::new("order", 1.0, Kind::Integer(0, 2), "the power p") }
+    ) columns {
+        order: Parameter::new("order", 1.0, Kind::Integer(0, 2), "the power p"),
+        lengthscale: SCALE_OF_INPUTS,
+    }
+
+    const MEDIAN: Median = Median::Norm;
+
+    fn divisor(&self) -> f64 {
+        self.lengthscale
+    }
 
     #[inline(always)]
     fn eval<R: Num>(&self, pair: Pair<R>) -> R {

@@ -8,8 +8,8 @@
 //!
 //! where a call is one of [`crate::syntax`]: `name(value, key=value)`.
 
-use super::median::{median_distance, median_rows};
-use super::{Base, Entry, Kernel, Kind, Linear, Value};
+use super::median::{median_lengthscale, median_rows};
+use super::{Base, Entry, Kernel, Kind, Value};
 use crate::Registry;
 use crate::data::Rows;
 use crate::syntax::{Call, Scanner};
@@ -35,11 +35,11 @@ impl Expression {
     /// Reads an expression; an unknown kernel or parameter is answered with the nearest name.
     pub fn parse(text: &str) -> Result<Expression> {
         // Names and values are checked here; the base kernels are made when the data is there.
-        read(text, Known::default(), &|_, _| Ok(Base::Linear(Linear {})))?;
+        read(text, Known::default(), &|_, _| some_base())?;
         Ok(Expression { text: text.trim().to_owned() })
     }
 
-    /// The kernel, with every `median` replaced by the median distance of (a sample of) the points `x` `[n, d]`, and
+    /// The kernel, with every `median` replaced by the scale ([`Median`](super::Median)) of (a sample of) the points `x` `[n, d]`, and
     /// images of the shape that `x` has.
     pub fn resolve<'x>(&self, x: impl Into<Rows<'x>>, seed: u64) -> Result<Kernel> {
         let x = x.into();
@@ -48,7 +48,7 @@ impl Expression {
                 "kernel {}: lengthscale={word} is found by how well a target is predicted, and there is none here; use median or a number",
                 entry.name
             ))),
-            _ => median_distance(x, entry.statistic, seed).map(Value::Number),
+            _ => median_lengthscale(x, entry, seed).map(Value::Number),
         })
     }
 
@@ -61,7 +61,7 @@ impl Expression {
     pub fn resolve_scaled<'x>(&self, x: impl Into<Rows<'x>>, seed: u64, factor: f64) -> Result<Kernel> {
         let x = x.into();
         build(&self.text, Known::default(), Some(x.d()), &|entry, word| {
-            let median = median_distance(x, entry.statistic, seed)?;
+            let median = median_lengthscale(x, entry, seed)?;
             Ok(Value::Number(if word == AUTO { factor * median } else { median }))
         })
     }
@@ -89,7 +89,7 @@ impl Expression {
                 _ => None,
             });
             all.borrow_mut().push(word);
-            Ok(Base::Linear(Linear {}))
+            some_base()
         });
         looked.is_ok().then(|| all.into_inner())
     }
@@ -101,6 +101,11 @@ impl Expression {
             Ok(values.borrow_mut().next().expect("a value for each word"))
         })
     }
+}
+
+/// A base kernel in place of one that is not made yet.
+fn some_base() -> Result<Base> {
+    Base::from_arguments("linear", &[None], None)
 }
 
 /// The kernel of an expression in which nothing waits for data, for points of dimension `inputs` where it is known.
@@ -289,7 +294,7 @@ mod tests {
         assert!(error("rbf(1, lengthscale=2)").contains("twice"));
         assert!(error("").contains("expected a kernel"));
         assert!(error("rbf(median)").contains("needs data"));
-        assert!(error("linear(a=1)").contains("takes no arguments"));
+        assert!(error("linear(a=1)").contains("lengthscale"));
         assert!(error("rbf(nan)").contains("'nan'"));
         assert!(error("rbf(1e999)").contains("above 0"));
     }

@@ -40,7 +40,8 @@ macro_rules! formula {
             }
 
             fn arguments(&self) -> Vec<String> {
-                vec![$(crate::kernel::argument(stringify!($field), self.$field, self.columns())),*]
+                let given: &[Option<String>] = &[$(crate::kernel::argument(self, stringify!($field), self.$field)),*];
+                given.iter().flatten().cloned().collect()
             }
 
             $(fn columns(&self) -> Option<&[f64]> {
@@ -68,6 +69,7 @@ use dot::{ArcCosine, Cosine, ExpDot, Linear, Polynomial};
 pub use expression::Expression;
 use expression::Known;
 pub use infinite::{Nngp, Ntk};
+pub use median::Median;
 pub use parameter::{Kind, Parameter, Value};
 use periodic::Periodic;
 pub use tunable::Tunable;
@@ -76,6 +78,7 @@ pub(crate) use tunable::{OpenLengthscale, power};
 use crate::simd::Num;
 use crate::{Error, Registry, Result};
 use ndarray::{Array2, ArrayView1, ArrayView2};
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -131,6 +134,8 @@ pub trait Formula: Clone + fmt::Debug + PartialEq + Send + Sync {
     const STATISTIC: Statistic = Statistic::Dot;
     /// Whether `κ(x,x')` depends on `x−x'` alone.
     const SHIFT_INVARIANT: bool = false;
+    /// What a lengthscale of `median` is, about which others are searched for.
+    const MEDIAN: Median = Median::Distance;
     /// How many standard normals beyond the `d` of the input one Fourier frequency takes.
     const EXTRA_NORMALS: usize = 0;
 
@@ -151,6 +156,10 @@ pub trait Formula: Clone + fmt::Debug + PartialEq + Send + Sync {
     #[doc(hidden)]
     const IS_NETWORK: bool = false;
 
+    /// Whether the lengthscales of columns divide what [`Self::lift`] makes of them: it and [`Self::frequency`] then do so themselves.
+    #[doc(hidden)]
+    const LIFTS_FIRST: bool = false;
+
     /// What it needs of two points, where that depends on its parameters.
     fn statistic(&self) -> Statistic {
         Self::STATISTIC
@@ -159,9 +168,14 @@ pub trait Formula: Clone + fmt::Debug + PartialEq + Send + Sync {
     /// `κ(x,x')`. Must be `#[inline(always)]` and free of branches on `R`, so that loops over it become vector code.
     fn eval<R: Num>(&self, pair: Pair<R>) -> R;
 
-    /// The lengthscales `[d]` by which the columns of the inputs are divided before anything else; none where all are 1.
+    /// The lengthscales `[d]` by which the columns of the inputs are divided before anything else; none where there is one for all.
     fn columns(&self) -> Option<&[f64]> {
         None
+    }
+
+    /// The lengthscale of all columns by which the inputs are divided before anything else, where [`Self::eval`] does not take it into account.
+    fn divisor(&self) -> f64 {
+        1.0
     }
 
     /// A map of the inputs before the statistic is taken: `[n, d] → [n, p]`.
@@ -218,6 +232,7 @@ macro_rules! kernels {
                 parameters: $name::PARAMETERS,
                 shift_invariant: $name::SHIFT_INVARIANT,
                 statistic: $name::STATISTIC,
+                median: $name::MEDIAN,
             }),*]
         }
     };
@@ -241,6 +256,8 @@ pub struct Entry {
     pub shift_invariant: bool,
     /// What it needs of two points.
     pub statistic: Statistic,
+    /// What a lengthscale of `median` is.
+    pub median: Median,
 }
 
 /// A kernel: base kernels under sums, products and positive scalings. Example: [the module](self).
@@ -304,6 +321,9 @@ impl Kernel {
                 base.lift(row).map_or_else(|| v.to_vec(), |l| l.into_raw_vec_and_offset().0)
             };
             let (x, y) = (lifted(x), lifted(y));
+            if let Some((network, ntk)) = base.network().filter(|(network, _)| network.shape().is_some()) {
+                return infinite::value(network, ntk, &x, &y);
+            }
             let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
             let differences = x.iter().zip(&y).map(|(a, b)| a - b);
             let s = match base.statistic() {
@@ -314,10 +334,7 @@ impl Kernel {
             };
             base.eval(Pair { s, xx: dot(&x, &x), yy: dot(&y, &y) })
         }
-        self.combine(&mut |base| match base.network() {
-            Some((network, ntk)) if network.shape().is_some() => infinite::value(network, ntk, x, y),
-            _ => at(base, x, y),
-        })
+        self.combine(&mut |base| at(base, x, y))
     }
 
     /// The value of the expression from those of its base kernels, which are asked for from left to right.
@@ -411,12 +428,31 @@ impl Base {
 
     /// The map of the points before the statistic is taken, where there is one: `[n, d] → [n, p]`.
     pub(crate) fn lift(&self, x: ArrayView2<f64>) -> Option<Array2<f64>> {
-        let Some(lengthscales) = self.columns() else {
+        let Some(lengthscales) = self.divisors(x.ncols()) else {
             return with_formula!(self, formula => formula.lift(x));
         };
-        let x = &x / &ArrayView1::from(lengthscales);
+        let x = &x / &ArrayView1::from(&*lengthscales);
         let lifted = with_formula!(self, formula => formula.lift(x.view()));
         lifted.or(Some(x))
+    }
+
+    /// Whether the lift does no more than divide the columns of points of `d` columns by lengthscales.
+    pub(crate) fn only_divides(&self, d: usize) -> bool {
+        let origin = Array2::zeros((1, d.max(1)));
+        self.divisors(d).is_some() && with_formula!(self, formula => formula.lift(origin.view())).is_none()
+    }
+
+    /// The lengthscales `[d]` by which the columns of points of `d` columns are divided before the formula sees them, where there are some.
+    pub(crate) fn divisors(&self, d: usize) -> Option<Cow<'_, [f64]>> {
+        fn of<F: Formula>(formula: &F, d: usize) -> Option<Cow<'_, [f64]>> {
+            match (formula.columns(), formula.divisor()) {
+                _ if F::LIFTS_FIRST => None,
+                (Some(each), _) => Some(each.into()),
+                (None, 1.0) => None,
+                (None, one) => Some(vec![one; d].into()),
+            }
+        }
+        with_formula!(self, formula => of(formula, d))
     }
 
     /// The lengthscale of each column `[d]`, where there is one for each.
@@ -427,8 +463,8 @@ impl Base {
     /// The network, for the kernel of an infinite one, and whether the kernel is its NTK.
     pub fn network(&self) -> Option<(&infinite::Network, bool)> {
         match self {
-            Base::Ntk(infinite::Infinite(network)) => Some((network, true)),
-            Base::Nngp(infinite::Infinite(network)) => Some((network, false)),
+            Base::Ntk(formula) => Some((&formula.network, true)),
+            Base::Nngp(formula) => Some((&formula.network, false)),
             _ => None,
         }
     }
@@ -462,11 +498,14 @@ fn written(value: f64) -> String {
     format!("{value:?}").trim_end_matches(".0").to_string()
 }
 
-/// `name=value`, or `lengthscale=[value, …]` where there is one for each column.
-fn argument(name: &str, value: f64, columns: Option<&[f64]>) -> String {
-    match columns.filter(|_| name == parameter::LENGTHSCALE.name) {
-        Some(each) => format!("{name}=[{}]", each.iter().map(|v| written(*v)).collect::<Vec<_>>().join(", ")),
-        None => format!("{name}={}", written(value)),
+/// `name=value`, or `lengthscale=[value, …]` where there is one for each column. The lengthscale of a formula that is usually written without is
+/// left out where it is 1.
+fn argument<F: Formula>(formula: &F, name: &str, value: f64) -> Option<String> {
+    let is_lengthscale = name == parameter::LENGTHSCALE.name;
+    match formula.columns().filter(|_| is_lengthscale) {
+        Some(each) => Some(format!("{name}=[{}]", each.iter().map(|v| written(*v)).collect::<Vec<_>>().join(", "))),
+        None if is_lengthscale && value == 1.0 && matches!(F::STATISTIC, Statistic::Dot) => None,
+        None => Some(format!("{name}={}", written(value))),
     }
 }
 

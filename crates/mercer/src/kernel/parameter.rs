@@ -24,7 +24,7 @@ pub struct Parameter {
 pub enum Kind {
     /// A number above zero.
     Positive,
-    /// A number above zero, or one for each column, `[1, 0.5]`; or the word `median`: the median distance of the data's points,
+    /// A number above zero, or one for each column, `[1, 0.5]`; or the word `median`: the data's own scale ([`Median`](super::Median)),
     /// `auto`: what predicts a target best, or `ard`: for each column, what predicts a target best.
     Lengthscale,
     /// A number not below zero.
@@ -153,6 +153,14 @@ pub(super) const LENGTHSCALE: Parameter = Parameter::new(
     1.0,
     Kind::Lengthscale,
     "distance over which the kernel falls; [1, 2]: that of each column; median, auto, ard: from the data",
+);
+
+/// The lengthscale of kernels that are usually written without: every column is divided by it.
+pub(super) const SCALE_OF_INPUTS: Parameter = Parameter::new(
+    "lengthscale",
+    1.0,
+    Kind::Lengthscale,
+    "the inputs are divided by it; [1, 2]: each column by its own; median, auto, ard: from the data",
 );
 
 /// The lengthscales, where the arguments of `kernel` have one for each column of points of dimension `inputs`.

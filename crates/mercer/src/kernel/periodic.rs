@@ -1,21 +1,28 @@
-use super::{Formula, Kind, Pair, Parameter, Result, Statistic, Value};
+use super::{Formula, Kind, Median, Pair, Parameter, Result, Statistic, Value};
 use crate::simd::Num;
 use crate::special::normal_cdf;
-use ndarray::{Array2, ArrayView2, s};
+use ndarray::{Array1, Array2, ArrayView2, s};
 use std::f64::consts::TAU;
 
 formula! {
     /// `κ(x,x') = exp(−2 Σ_i sin²(π(x_i−x'_i)/p) / ℓ²)`
     ///
     /// With `φ(x) = (cos(2πx/p), sin(2πx/p))`, `2 sin²(π(x−x')/p) = ½‖φ(x)−φ(x')‖²` in each coordinate: the
-    /// periodic kernel is the RBF kernel of the lifted points.
-    Periodic("periodic", "exp(−2·Σ sin²(π(x_i−x'_i)/period) / lengthscale²)") {
+    /// periodic kernel is the RBF kernel of the lifted points. With a lengthscale for each column the term of column i is divided by its ℓ_i².
+    Periodic("periodic", "exp(−2·Σ sin²(π(x_i−x'_i)/period) / lengthscale²)") columns {
         period: Parameter::new("period", 1.0, Kind::Positive, "distance after which it repeats"),
-        lengthscale: Parameter::new("lengthscale", 1.0, Kind::Positive, "smoothness within a period"),
+        lengthscale: Parameter::new(
+            "lengthscale",
+            1.0,
+            Kind::Lengthscale,
+            "smoothness within a period; [1, 2]: that of each column; auto, ard: from the data; median: 1",
+        ),
     }
 
     const STATISTIC: Statistic = Statistic::SquaredDistance;
     const SHIFT_INVARIANT: bool = true;
+    const MEDIAN: Median = Median::One;
+    const LIFTS_FIRST: bool = true;
 
     #[inline(always)]
     fn eval<R: Num>(&self, pair: Pair<R>) -> R {
@@ -27,16 +34,21 @@ formula! {
         // The remainder is exact, so that points many periods away lose no digits.
         let angles = x.mapv(|x| TAU * (x % self.period / self.period));
         let mut lifted = Array2::zeros((n, 2 * d));
-        lifted.slice_mut(s![.., ..d]).assign(&angles.mapv(f64::cos));
-        lifted.slice_mut(s![.., d..]).assign(&angles.mapv(f64::sin));
+        let lengthscales = self.columns.as_deref().map_or_else(|| Array1::ones(d), |each| Array1::from(each.to_vec()));
+        lifted.slice_mut(s![.., ..d]).assign(&(angles.mapv(f64::cos) / &lengthscales));
+        lifted.slice_mut(s![.., d..]).assign(&(angles.mapv(f64::sin) / &lengthscales));
         Some(lifted)
     }
 
     /// In each coordinate `exp(a(cos t − 1)) = Σ_{m∈Z} e^{−a} I_m(a) e^{imt}` with `a = 1/ℓ²`, `t = 2π(x−x')/p`: the
     /// frequencies are the harmonics `2πm/p`, drawn with probability `e^{−a} I_m(a)` by their quantile at `Φ(z)`.
     fn frequency(&self, normals: &mut [f64]) {
-        let weights = scaled_bessel(1.0 / (self.lengthscale * self.lengthscale));
-        for z in normals {
+        let weights_at = |lengthscale: f64| scaled_bessel(1.0 / (lengthscale * lengthscale));
+        let mut weights = weights_at(self.lengthscale);
+        for (column, z) in normals.iter_mut().enumerate() {
+            if let Some(each) = &self.columns {
+                weights = weights_at(each[column]);
+            }
             let u = normal_cdf(*z);
             // Φ(z) below one half gives −m, above it m: each of the two holds I_m, and half of m = 0.
             let (sign, mut rest) = if u < 0.5 { (-1.0, 0.5 - u) } else { (1.0, u - 0.5) };

@@ -1,7 +1,7 @@
 //! Kernels as functions of their hyper-parameters.
 
 use super::expression::ARD;
-use super::median::median_distance;
+use super::median::median_lengthscale;
 use super::{Expression, Kernel, Statistic, Value};
 use crate::data::Rows;
 use crate::{Error, Result};
@@ -32,7 +32,7 @@ pub struct Tunable {
 /// A lengthscale that the expression gives as a word.
 #[derive(Clone, Debug)]
 struct Lengthscale {
-    /// The median distance.
+    /// The scale of the data ([`super::Median`]).
     median: f64,
     /// How many numbers are to be found: none for `median`.
     count: usize,
@@ -64,7 +64,7 @@ impl Tunable {
                 Some((entry, word)) => {
                     let each = word == ARD;
                     let count = if each { d } else { usize::from(word != "median") };
-                    Some(Lengthscale { median: median_distance(x, entry.statistic, seed)?, count, each })
+                    Some(Lengthscale { median: median_lengthscale(x, &entry, seed)?, count, each })
                 }
             });
         }

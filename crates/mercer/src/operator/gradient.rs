@@ -1,6 +1,7 @@
 //! Derivatives with respect to the hyper-parameters of a kernel.
 
 use super::gram;
+use super::point_gradient::Leaf;
 use super::tile::ranges;
 use crate::compute::Device;
 use crate::kernel::{Base, Formula, Kernel, OpenLengthscale, Pair, Statistic, Tunable, power, with_formula};
@@ -10,6 +11,7 @@ use crate::{Error, Result};
 use ndarray::{Array1, Array2, ArrayView2, Axis, Zip, s};
 use rayon::prelude::*;
 use std::collections::VecDeque;
+use std::ops::Range;
 
 /// Rows of the matrix that are computed together.
 const ROWS: usize = 128;
@@ -79,7 +81,10 @@ impl Walk<'_> {
         match kernel {
             Kernel::Base(base) => {
                 if let Some(open) = self.open.pop_front().flatten() {
-                    let of_base = lengthscales(base, self.x, g, open.each)?;
+                    let of_base = match base.statistic() {
+                        Statistic::SquaredDistance | Statistic::L1 => distances(base, self.x, g, open.each)?,
+                        Statistic::Dot | Statistic::Images => products(base, self.x, g, open.each)?,
+                    };
                     self.gradient[open.at].iter_mut().zip(of_base).for_each(|(sum, part)| *sum += c * part);
                 }
                 Ok(())
@@ -96,8 +101,23 @@ impl Walk<'_> {
     }
 }
 
-/// `Σ_ij g_ij ∂κ(x_i,x_j)/∂log ℓ`, for one lengthscale or for that of each column.
-fn lengthscales(base: &Base, x: ArrayView2<f64>, g: ArrayView2<f64>, each: bool) -> Result<Vec<f64>> {
+/// `Σ_ij g_ij ∂κ(x_i,x_j)/∂log ℓ` of a kernel of inner products, for one lengthscale or for that of each column: both points are divided by it, and g
+/// and κ are symmetric, so that it is `−2 Σ_i x_ic ∂_c Σ_j g_ij κ(x_i, x_j)`.
+fn products(base: &Base, x: ArrayView2<f64>, g: ArrayView2<f64>, each: bool) -> Result<Vec<f64>> {
+    let leaf = Leaf::new(base, x)?;
+    let ones = Array2::ones((x.nrows(), 1));
+    let of_rows = |rows: Range<usize>| {
+        let own = x.slice(s![rows.clone(), ..]);
+        let gradients = leaf.gradients(&mut leaf.see(own), g.slice(s![rows, ..]).to_owned(), ones.view());
+        (&own * &gradients[0]).sum_axis(Axis(0))
+    };
+    let parts: Vec<Array1<f64>> = ranges(x.nrows(), ROWS).into_par_iter().map(of_rows).collect();
+    let sum = parts.into_iter().fold(Array1::zeros(x.ncols()), |sum, part| sum + part) * -2.0;
+    Ok(if each { sum.to_vec() } else { vec![sum.sum()] })
+}
+
+/// `Σ_ij g_ij ∂κ(x_i,x_j)/∂log ℓ` of a kernel of a distance, for one lengthscale or for that of each column.
+fn distances(base: &Base, x: ArrayView2<f64>, g: ArrayView2<f64>, each: bool) -> Result<Vec<f64>> {
     let z = base.lift(x).unwrap_or_else(|| x.to_owned());
     let z = &z - &z.mean_axis(Axis(0)).ok_or_else(|| Error::input("a gradient needs at least one point"))?;
     let zz: Vec<f64> = z.rows().into_iter().map(|row| row.dot(&row)).collect();
@@ -119,8 +139,12 @@ fn lengthscales(base: &Base, x: ArrayView2<f64>, g: ArrayView2<f64>, each: bool)
         })
         .collect();
     let width = if each { z.ncols() } else { 1 };
-    let sum = parts.into_iter().fold(Array1::zeros(width), |sum, part| sum + part);
-    Ok((sum * -power(base.statistic())).to_vec())
+    let sum: Array1<f64> = parts.into_iter().fold(Array1::zeros(width), |sum, part| sum + part);
+    let mut of_columns = vec![0.0; if each { x.ncols() } else { 1 }];
+    // A periodic kernel sees each column twice, and its cosines before its sines.
+    let count = of_columns.len();
+    sum.iter().enumerate().for_each(|(c, sum)| of_columns[c % count] -= power(base.statistic()) * sum);
+    Ok(of_columns)
 }
 
 /// `‖a_i − b_j‖²` `[m, n]` of points `[m, p]` and `[n, p]` with these squared norms.

@@ -5,7 +5,7 @@ use super::gradient::{l1_distances, slopes, squared_distances};
 use super::tile::ranges;
 use crate::kernel::{Base, Formula, Kernel, Pair, Statistic, with_formula};
 use crate::linalg::matmul;
-use crate::simd::Dual;
+use crate::simd::{Dual, Num};
 use crate::{Error, Result};
 use ndarray::{Array1, Array2, ArrayView1, ArrayView2, Axis, Zip, s};
 use rayon::prelude::*;
@@ -31,32 +31,53 @@ pub(crate) struct Combination<'a> {
 }
 
 impl Base {
-    /// The derivative of the formula along the slopes of `pair`. Compiled once, as [`Base::eval`]: the formulas of networks are long.
+    /// The derivative of the kernel along the slopes of `pair`. Compiled once, as [`Base::eval`]: the formulas of networks are long.
     #[inline(never)]
     fn slope(&self, pair: Pair<Dual<f64>>) -> f64 {
-        with_formula!(self, formula => formula.eval(pair)).slope
+        with_formula!(self, formula => formula.eval(self.lifted_pair(pair))).slope
+    }
+
+    /// What the formula sees of two points of which `pair` is known, where their lift divides them by a power of their norms.
+    fn lifted_pair<R: Num>(&self, pair: Pair<R>) -> Pair<R> {
+        let over_root = match self {
+            Base::Cosine(_) => false,
+            Base::ArcCosine(formula) => formula.order != 0.0,
+            _ => return pair,
+        };
+        let (Pair { s, xx, yy }, one) = (pair, R::of(1.0));
+        let norms = (xx * yy).sqrt();
+        let over = |s: R, by: R| R::select_gt(by, R::of(0.0), s / by, by);
+        if over_root {
+            return Pair { s: over(s, norms.sqrt()), xx: xx.sqrt(), yy: yy.sqrt() };
+        }
+        let unit = |square: R| R::select_gt(square, R::of(0.0), one, square);
+        Pair { s: over(s, norms), xx: unit(xx), yy: unit(yy) }
     }
 
     /// The factor `[d]` on each column of points of d columns, where the formula sees points of which nothing else was made, and can be
     /// differentiated.
     fn column_factors(&self, d: usize) -> Result<Array1<f64>> {
         let multiplies = match self {
-            Base::Periodic(_) | Base::Cosine(_) | Base::ArcCosine(_) | Base::Custom(_) => false,
+            Base::Periodic(_) | Base::Custom(_) => false,
             _ => self.statistic() != Statistic::Images,
         };
         if !multiplies {
             return Err(Error::input(format!(
-                "the kernel {self} is not differentiated by its points; use rbf, laplacian, matern12, matern32, matern52, poly, \
-                 expdot, ntk or nngp of vectors"
+                "the kernel {self} is not differentiated by its points; use rbf, laplacian, matern12, matern32, matern52, linear, poly, \
+                 expdot, cosine, arccos, ntk or nngp of vectors"
             )));
         }
         let ones = Array2::ones((1, d));
+        if let Base::Cosine(_) | Base::ArcCosine(_) = self {
+            let divided = self.divisors(d).map(|each| 1.0 / &ArrayView1::from(&*each));
+            return Ok(divided.unwrap_or_else(|| Array1::ones(d)));
+        }
         Ok(self.lift(ones.view()).unwrap_or(ones).remove_axis(Axis(0)))
     }
 }
 
 /// What a base kernel sees of the centres.
-struct Leaf<'a> {
+pub(super) struct Leaf<'a> {
     base: &'a Base,
     /// By which the columns are multiplied `[d]`.
     factors: Array1<f64>,
@@ -69,7 +90,7 @@ struct Leaf<'a> {
 }
 
 impl<'a> Leaf<'a> {
-    fn new(base: &'a Base, centres: ArrayView2<f64>) -> Result<Leaf<'a>> {
+    pub fn new(base: &'a Base, centres: ArrayView2<f64>) -> Result<Leaf<'a>> {
         let d = centres.ncols();
         let factors = base.column_factors(d)?;
         let shift = match base.statistic() {
@@ -84,7 +105,7 @@ impl<'a> Leaf<'a> {
     }
 
     /// Points `[b, d]` as the formula sees them, and their statistic with the centres `[b, m]`.
-    fn see(&self, x: ArrayView2<f64>) -> Seen {
+    pub fn see(&self, x: ArrayView2<f64>) -> Seen {
         let z = (&x - &self.shift) * &self.factors;
         let zz = squares(z.view());
         let mut s = match self.base.statistic() {
@@ -100,7 +121,7 @@ impl<'a> Leaf<'a> {
     }
 
     /// `Σ_i a_ic w_ji ∇_x κ(x_j, z_i)` `[b, d]` for each c, for weights `w` `[b, m]`.
-    fn gradients(&self, seen: &mut Seen, mut w: Array2<f64>, a: ArrayView2<f64>) -> Vec<Array2<f64>> {
+    pub fn gradients(&self, seen: &mut Seen, mut w: Array2<f64>, a: ArrayView2<f64>) -> Vec<Array2<f64>> {
         match self.base.statistic() {
             // ∇κ = κ'(s) sign(x − z)
             Statistic::L1 => {
@@ -140,7 +161,8 @@ impl<'a> Leaf<'a> {
     /// The factors of x and z in `∇_x κ(x·z, ‖x‖², ‖z‖²) = 2 ∂κ/∂‖x‖² x + ∂κ/∂(x·z) z`, times the weights `w` `[b, m]`.
     ///
     /// Where z lies on the line through x, a kernel of the angle may have a kink. The mean of its slopes over all directions is that along
-    /// the line, `∂κ(tx, z)/∂t / ‖x‖² x`, which is also the gradient where there is no kink.
+    /// the line, `∂κ(tx, z)/∂t / ‖x‖² x`, which is also the gradient where there is no kink. It is taken at two small angles, one twice the other, and
+    /// extrapolated to none: with a kink, the difference is in proportion to the angle.
     fn slopes_of_product(&self, seen: &Seen, w: Array2<f64>) -> (Array2<f64>, Array2<f64>) {
         let (mut own, mut other) = (w.clone(), w);
         let places = Zip::indexed(&mut own).and(&mut other).and(&seen.s);
@@ -152,8 +174,11 @@ impl<'a> Leaf<'a> {
             };
             let (of_own, of_other) = if xx * zz - s * s <= TOGETHER * xx * zz {
                 // A little beside the line, where every formula has a slope.
-                let beside = s * (1.0 - TOGETHER);
-                (slope(beside, beside, 2.0 * xx) / xx, 0.0)
+                let beside = |sine: f64| {
+                    let s = (xx * zz).sqrt().copysign(s) * (1.0 - 0.5 * sine);
+                    slope(s, s, 2.0 * xx) / xx
+                };
+                (2.0 * beside(TOGETHER) - beside(4.0 * TOGETHER), 0.0)
             } else {
                 (2.0 * slope(s, 0.0, 1.0), slope(s, 1.0, 0.0))
             };
@@ -167,7 +192,7 @@ impl<'a> Leaf<'a> {
 }
 
 /// What a base kernel sees of some points.
-struct Seen {
+pub(super) struct Seen {
     /// `[b, d]`
     z: Array2<f64>,
     /// `‖z‖²` `[b]`
@@ -230,7 +255,7 @@ impl Combination<'_> {
         Array2::from_shape_fn(seen[l].s.dim(), |(j, i)| {
             slope(&|k| {
                 let (leaf, seen) = (&leaves[k], &seen[k]);
-                leaf.base.eval(Pair { s: seen.s[[j, i]], xx: seen.zz[j], yy: leaf.zz[i] })
+                leaf.base.eval(leaf.base.lifted_pair(Pair { s: seen.s[[j, i]], xx: seen.zz[j], yy: leaf.zz[i] }))
             })
         })
     }
@@ -297,6 +322,16 @@ mod tests {
             "2*linear",
             "poly(degree=3)",
             "expdot(3)",
+            "linear([0.5, 1, 2])",
+            "poly(2, 0.5, 1, [0.5, 1, 2])",
+            "expdot(3, [0.5, 1, 2])",
+            "cosine",
+            "cosine([0.5, 1, 2])",
+            "arccos(0)",
+            "arccos(1, [0.5, 1, 2])",
+            "arccos(2, 3)",
+            "cosine*rbf(2) + arccos(1)*linear",
+            "ntk(depth=2, act=relu, b_var=0.1, lengthscale=[0.5, 1, 2])",
             "ntk(depth=1, act=relu)",
             "ntk(depth=3, act=relu, b_var=0.1)",
             "ntk(depth=2, act=erf, b_var=0.2)",
@@ -363,7 +398,7 @@ mod tests {
     fn kernels_without_a_gradient_are_named() {
         let z = normal(2, 4, 7);
         let one = Array2::ones((2, 1));
-        for text in ["cosine", "rbf(1)*periodic(1)", "arccos(1)", "ntk(\"conv(3) relu gap dense\", shape=2x2x1)"] {
+        for text in ["rbf(1)*periodic(1)", "ntk(\"conv(3) relu gap dense\", shape=2x2x1)"] {
             let kernel = Kernel::parse(text).unwrap();
             let f = Combination { kernel: &kernel, centres: z.view(), coefficients: one.view() };
             assert!(f.leaves().is_err_and(|e| e.to_string().contains("is not differentiated")), "{text}");

@@ -122,7 +122,11 @@ impl Plan {
 
     /// Whether the points of a view may be shifted.
     fn shifts_view(&self, view: usize) -> bool {
-        self.lifts[view].as_ref().map_or(self.shifts, |base| base.columns().is_some())
+        let Some(base) = &self.lifts[view] else {
+            return self.shifts;
+        };
+        let is_distance = matches!(base.statistic(), Statistic::SquaredDistance | Statistic::L1);
+        is_distance && base.columns().is_some_and(|each| base.only_divides(each.len()))
     }
 
     /// What is subtracted from the points for a view.

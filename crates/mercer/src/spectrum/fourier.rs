@@ -167,8 +167,8 @@ fn draw<F: Formula>(formula: &F, d: usize, count: usize, sampling: Sampling, rng
     let ω = normals.slice_move(s![.., ..d]);
     // ω·(x/ℓ) = (ω/ℓ)·x
     match formula.columns() {
-        Some(lengthscales) => ω / ArrayView1::from(lengthscales),
-        None => ω,
+        Some(lengthscales) if !F::LIFTS_FIRST => ω / ArrayView1::from(lengthscales),
+        _ => ω,
     }
 }
 

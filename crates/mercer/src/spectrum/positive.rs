@@ -76,7 +76,7 @@ impl RandomFeatures {
     pub fn positive(kernel: &Kernel, d: usize, features: usize, sampling: Sampling, seed: u64) -> Result<Self> {
         let (c, s) = multiple_of_expdot(kernel).ok_or_else(|| {
             Error::input(format!(
-                "positive random features are those of expdot(scale), not of {kernel}; use the Nyström method"
+                "positive random features are those of expdot(scale) with one lengthscale for all columns, not of {kernel}; use the Nyström method"
             ))
         })?;
         fail_if!(
@@ -96,7 +96,9 @@ impl RandomFeatures {
 /// c and s of `c·exp(x·x'/s)`.
 fn multiple_of_expdot(kernel: &Kernel) -> Option<(f64, f64)> {
     match kernel {
-        Kernel::Base(Base::ExpDot(formula)) => Some((1.0, formula.scale)),
+        Kernel::Base(Base::ExpDot(formula)) if formula.columns.is_none() => {
+            Some((1.0, formula.scale * formula.lengthscale.powi(2)))
+        }
         Kernel::Scale(c, inner) => multiple_of_expdot(inner).map(|(c_inner, s)| (c * c_inner, s)),
         _ => None,
     }

@@ -18,11 +18,9 @@ struct Covariances {
     yy: Vec<f64>,
 }
 
-/// Θ (or K, without `ntk`) of two images of `network`'s shape, each `[channels, height, width]`.
+/// Θ (or K, without `ntk`) of two images of `network`'s shape, each `[channels, height, width]` and divided by the root of its channels.
 pub(in crate::kernel) fn value(network: &Network, ntk: bool, x: &[f64], y: &[f64]) -> f64 {
     let [h, w, channels] = network.shape().expect("a network of images");
-    let scale = 1.0 / (channels as f64).sqrt();
-    let [x, y] = [x, y].map(|v| v.iter().map(|v| v * scale).collect::<Vec<f64>>());
     let positions = h * w;
     let products = |x: &[f64], y: &[f64]| -> Vec<f64> {
         let of = |p: usize, q: usize| (0..channels).map(|c| x[c * positions + p] * y[c * positions + q]).sum();
@@ -30,7 +28,7 @@ pub(in crate::kernel) fn value(network: &Network, ntk: bool, x: &[f64], y: &[f64
     };
     let zeros = vec![0.0; positions * positions];
     let mut now =
-        Covariances { size: (h, w), xy: products(&x, &y), theta: zeros, xx: products(&x, &x), yy: products(&y, &y) };
+        Covariances { size: (h, w), xy: products(x, y), theta: zeros, xx: products(x, x), yy: products(y, y) };
     let mut aside = vec![];
     for step in network.steps() {
         match step {

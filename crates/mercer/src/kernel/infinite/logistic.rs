@@ -126,7 +126,9 @@ pub(crate) fn factor(phi: Activation) -> f64 {
 pub(super) fn dual<R: Num>(phi: Activation, k: R, x: Side<R>, y: Side<R>) -> (R, R) {
     let rule = rule(phi);
     let nodes = |variance: R| rule.scales.map(|scale| Node::new(scale, variance));
-    let (wide, narrow) = (nodes(x.variance.max(y.variance)), nodes(x.variance.min(y.variance)));
+    // One comparison for both, so that of two equal variances each is taken once, with its own derivative.
+    let (a, b) = (x.variance, y.variance);
+    let (wide, narrow) = (nodes(R::select_gt(b, a, b, a)), nodes(R::select_gt(b, a, a, b)));
     let (mut value, mut slope, left) = (R::of(0.0), R::of(0.0), determinant(k, x, y));
     for &(i, j, weight) in &rule.pairs {
         let term = wide[i].term(narrow[j], phi, k, left);

@@ -44,13 +44,15 @@ pub(crate) use network::{DEEPEST, Network, Step, Variances};
 pub(in crate::kernel) use images::value;
 pub(in crate::kernel) use network::parse_shape;
 
-use super::{Formula, Kind, Pair, Parameter, Statistic, Value};
+use super::parameter::{SCALE_OF_INPUTS, one_for_each};
+use super::{Formula, Kind, Median, Pair, Parameter, Statistic, Value, argument};
 use crate::compute::Activation;
 use crate::net::Description;
 use crate::simd::Num;
 use crate::syntax::excerpt;
 use crate::{Error, Result};
 use ndarray::{Array2, ArrayView2};
+use std::sync::Arc;
 
 /// The neural tangent kernel of an infinitely wide network.
 ///
@@ -68,7 +70,19 @@ pub type Nngp = Infinite<false>;
 
 /// The kernel of an infinitely wide network: [`Ntk`] or [`Nngp`]. Example: [`Ntk`].
 #[derive(Clone, Debug, PartialEq)]
-pub struct Infinite<const NTK: bool>(pub Network);
+pub struct Infinite<const NTK: bool> {
+    pub(crate) network: Network,
+    pub(crate) lengthscale: f64,
+    pub(crate) columns: Option<Arc<[f64]>>,
+}
+
+impl Ntk {
+    /// The covariance of the networks' outputs.
+    pub(crate) fn covariance(&self) -> Nngp {
+        let Infinite { network, lengthscale, columns } = self.clone();
+        Infinite { network, lengthscale, columns }
+    }
+}
 
 const PARAMETERS: &[Parameter] = &[
     Parameter::new("depth", 3.0, Kind::Integer(0, 256), "hidden layers"),
@@ -87,6 +101,7 @@ const PARAMETERS: &[Parameter] = &[
         Kind::Shape,
         "images' height, width and channels, such as 28x28x1; square ones are recognised",
     ),
+    SCALE_OF_INPUTS,
 ];
 
 impl<const NTK: bool> Formula for Infinite<NTK> {
@@ -98,6 +113,7 @@ impl<const NTK: bool> Formula for Infinite<NTK> {
     };
     const PARAMETERS: &'static [Parameter] = PARAMETERS;
     const IS_NETWORK: bool = true;
+    const MEDIAN: Median = Median::Coordinate;
 
     fn from_arguments(arguments: &[Option<Value>], inputs: Option<usize>) -> Result<Self> {
         let number = |i: usize| PARAMETERS[i].number(&arguments[i]);
@@ -106,10 +122,12 @@ impl<const NTK: bool> Formula for Infinite<NTK> {
             _ => None,
         };
         let variances = Variances { weight: number(2), bias: number(3) };
+        let (lengthscale, columns) = (number(6), one_for_each(Self::NAME, arguments, inputs)?);
         let Some(layers) = word(4) else {
             let phi = word(1).map_or(Ok(Activation::Relu), Activation::parse)?;
             network::require_kernel(phi)?;
-            return Ok(Infinite(Network::plain(number(0) as u32, phi, variances)));
+            let network = Network::plain(number(0) as u32, phi, variances);
+            return Ok(Infinite { network, lengthscale, columns });
         };
         if arguments[..2].iter().any(Option::is_some) {
             let name = Self::NAME;
@@ -118,24 +136,33 @@ impl<const NTK: bool> Formula for Infinite<NTK> {
         let shape = word(5).and_then(parse_shape);
         let network = Network::new(&Description::parse(layers)?, variances, shape, inputs);
         let network = network.map_err(|e| Error::input(format!("architecture '{}': {e}", excerpt(layers))))?;
-        Ok(Infinite(network))
+        Ok(Infinite { network, lengthscale, columns })
     }
 
     fn arguments(&self) -> Vec<String> {
-        self.0.arguments.clone()
+        let lengthscale = argument(self, SCALE_OF_INPUTS.name, self.lengthscale);
+        self.network.arguments.iter().cloned().chain(lengthscale).collect()
+    }
+
+    fn columns(&self) -> Option<&[f64]> {
+        self.columns.as_deref()
+    }
+
+    fn divisor(&self) -> f64 {
+        self.lengthscale
     }
 
     fn statistic(&self) -> Statistic {
-        if self.0.shape().is_some() { Statistic::Images } else { Statistic::Dot }
+        if self.network.shape().is_some() { Statistic::Images } else { Statistic::Dot }
     }
 
     #[inline(always)]
     fn eval<R: Num>(&self, pair: Pair<R>) -> R {
-        fully_connected::kernel::<R, NTK>(self.0.steps(), pair)
+        fully_connected::kernel::<R, NTK>(self.network.steps(), pair)
     }
 
     /// `x/√d`, so that the statistic is `x·x'/d`; images by their channels.
     fn lift(&self, x: ArrayView2<f64>) -> Option<Array2<f64>> {
-        Some(&x / (self.0.inputs(x.ncols()) as f64).sqrt())
+        Some(&x / (self.network.inputs(x.ncols()) as f64).sqrt())
     }
 }

@@ -71,10 +71,10 @@ INLINE double rounded_off(double x, double m, double t) {
     return (x - (t - part)) - (m + part);
 }
 
-// One view of the points: t = (x − shift)/scale, either of which may be null, then by `lift`
+// One view of the points: t = (x − shift)/scale, either of which may be null, then by `lift` (PERIODIC divides by the scale last)
 //   0          t
 //   OVER_NORM  t/‖t‖^p, the origin stays itself
-//   PERIODIC   cos(2πt/p), then sin(2πt/p)
+//   PERIODIC   cos(2π(x − shift)/p)/scale, then sin(2π(x − shift)/p)/scale
 // with p = `parameter`. It is written to the columns from `first` on of out [n, width], and what rounding removed from it
 // (of points that are shifted and no more; else 0) to those from `low` + `first` on, if low > 0. Where `out` is null nothing is written.
 // `largest` becomes at least every ‖·‖² of the view, as the bits of a double. One warp per row.
@@ -86,7 +86,7 @@ extern "C" __global__ void __launch_bounds__(256)
     if (row >= n) return;
     const SOURCE *from = x + row * sr;
     double *to = out ? out + (long long)row * width + first : nullptr;
-#define SEEN(j) (((double)from[(j) * sc] - (shift ? shift[j] : 0.0)) / (scale ? scale[j] : 1.0))
+#define SEEN(j) (((double)from[(j) * sc] - (shift ? shift[j] : 0.0)) / (scale && lift != PERIODIC ? scale[j] : 1.0))
     double most = 0, factor = 1;
     if (lift == OVER_NORM) {
         for (int j = lane; j < d; j += 32) most = fmax(most, fabs(SEEN(j)));
@@ -104,7 +104,8 @@ extern "C" __global__ void __launch_bounds__(256)
             value = most > 0 ? value / most * factor : value;
         } else if (lift == PERIODIC) {
             const double angle = 6.283185307179586 * (fmod(value, parameter) / parameter);
-            value = cos(angle), second = sin(angle);
+            const double last = scale ? scale[j] : 1.0;
+            value = cos(angle) / last, second = sin(angle) / last;
         } else if (shift && !scale) {
             rest = rounded_off((double)from[j * sc], shift[j], value);
         }

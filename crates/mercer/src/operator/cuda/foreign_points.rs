@@ -12,6 +12,7 @@ use crate::compute::cuda::{Arg, Buffer};
 use crate::data::Rows;
 use crate::kernel::{Base, Kernel};
 use crate::{Error, Result, fail_if};
+use std::borrow::Cow;
 
 /// How the GPU makes a view of the points; see `pack_view` in `foreign.cu`.
 #[derive(Debug, PartialEq)]
@@ -30,15 +31,20 @@ impl Lift {
     /// Of a plan's view of points of width `d`; none where the host alone can make it.
     fn of(plan: &Plan, view: usize, d: usize) -> Option<Lift> {
         let (shift, base) = plan.steps_to(view);
-        let scale = base.and_then(Base::columns).map(<[f64]>::to_vec);
-        let roots = |base: &Base| base.network().map(|(network, _)| vec![(network.inputs(d) as f64).sqrt(); d]);
+        let scale = base.and_then(|base| base.divisors(d)).map(Cow::into_owned);
         let (kind, parameter, scale) = match base {
             None => (AS_THEY_ARE, 0.0, None),
             Some(Base::Custom(_)) => return None,
             Some(Base::Cosine(_)) => (OVER_NORM, 1.0, scale),
             Some(Base::ArcCosine(formula)) => (OVER_NORM, if formula.order == 0.0 { 1.0 } else { 0.5 }, scale),
-            Some(Base::Periodic(formula)) => (PERIODIC, formula.period, scale),
-            Some(base) => (AS_THEY_ARE, 0.0, Some(scale.or_else(|| roots(base))?)),
+            Some(Base::Periodic(formula)) => {
+                (PERIODIC, formula.period, formula.columns.as_deref().map(<[f64]>::to_vec))
+            }
+            Some(base) => {
+                let root = base.network().map_or(1.0, |(network, _)| (network.inputs(d) as f64).sqrt());
+                let scale = scale.unwrap_or_else(|| vec![1.0; d]);
+                (AS_THEY_ARE, 0.0, Some(scale.into_iter().map(|scale| scale * root).collect()))
+            }
         };
         Some(Lift { shift: shift.map(|shift| shift.to_vec()), scale, kind, parameter })
     }
@@ -180,7 +186,9 @@ mod tests {
     /// What `pack_view` makes of a point, by its definition; `.ci/emulate_foreign.py` compares the kernel with the same.
     fn lifted(lift: &Lift, x: &[f64]) -> Vec<f64> {
         let at = |values: &Option<Vec<f64>>, j: usize, none: f64| values.as_ref().map_or(none, |values| values[j]);
-        let t = |j: usize| (x[j] - at(&lift.shift, j, 0.0)) / at(&lift.scale, j, 1.0);
+        let scale = |j: usize| at(&lift.scale, j, 1.0);
+        let first = |j: usize| if lift.kind == PERIODIC { 1.0 } else { scale(j) };
+        let t = |j: usize| (x[j] - at(&lift.shift, j, 0.0)) / first(j);
         let t: Vec<f64> = (0..x.len()).map(t).collect();
         let turns = |t: f64| std::f64::consts::TAU * t / lift.parameter;
         match lift.kind {
@@ -188,7 +196,10 @@ mod tests {
                 let norm = t.iter().map(|v| v * v).sum::<f64>().sqrt();
                 t.iter().map(|v| v / norm.powf(lift.parameter)).collect()
             }
-            PERIODIC => t.iter().map(|t| turns(*t).cos()).chain(t.iter().map(|t| turns(*t).sin())).collect(),
+            PERIODIC => {
+                let waves = |wave: fn(f64) -> f64| t.iter().enumerate().map(move |(j, t)| (j, wave(turns(*t))));
+                waves(f64::cos).chain(waves(f64::sin)).map(|(j, wave)| wave / scale(j)).collect()
+            }
             _ => t,
         }
     }
@@ -204,6 +215,15 @@ mod tests {
             "periodic(0.7, 2)",
             "nngp(depth=2)",
             "rbf(2)*linear + laplacian([3, 1, 2])",
+            "linear(2)",
+            "poly(2, 1, 0.5, [1, 2, 3])",
+            "expdot(3, [1, 2, 3])",
+            "cosine([1, 2, 3])",
+            "arccos(0, [1, 2, 3])",
+            "arccos(2, 3)",
+            "periodic(0.7, [1, 2, 3])",
+            "ntk(depth=2, lengthscale=[1, 2, 3])",
+            "nngp(depth=1, lengthscale=2)",
         ];
         for expression in names.chain(more.map(String::from)) {
             let plan = Plan::new(&Kernel::parse(&expression).unwrap(), Rows::from(&x));
