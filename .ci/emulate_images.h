@@ -47,6 +47,24 @@ struct Network {
         weigh();
     }
 
+    // Means over all pairs of positions of two windows.
+    void avgpool(int size, int step) {
+        const int h = (now.h - size) / step + 1, w = (now.w - size) / step + 1, area = size * size;
+        for (auto *k : {&now.xy, &now.theta, &now.xx, &now.yy}) {
+            std::vector<double> out(h * w * h * w);
+            for (int q = 0; q < h * w; ++q)
+                for (int r = 0; r < h * w; ++r)
+                    for (int e = 0; e < area; ++e)
+                        for (int f = 0; f < area; ++f) {
+                            const int y = q / w * step + e / size, x = q % w * step + e % size;
+                            const int y2 = r / w * step + f / size, x2 = r % w * step + f % size;
+                            out[q * h * w + r] += (*k)[(y * now.w + x) * now.h * now.w + y2 * now.w + x2] / (area * area);
+                        }
+            *k = out;
+        }
+        now.h = h, now.w = w;
+    }
+
     void relu() {
         const int n = now.h * now.w;
         std::vector<double> a(n), b(n);
@@ -88,7 +106,7 @@ struct Network {
 };
 
 template <class T>
-int check(int h, int w, int c, double weight, double bias, void (*layers)(Network &), int warps, int alone, int shared, int record, double bound) {
+int check(int h, int w, int c, double weight, double bias, void (*layers)(Network &), int warps, int alone, int pooled, int shared, int record, double bound) {
     const int images = 3, pixels = c * h * w, positions = h * w;
     std::mt19937 random(1);
     std::normal_distribution<double> normal(0, 1);
@@ -127,8 +145,10 @@ int check(int h, int w, int c, double weight, double bias, void (*layers)(Networ
     for (int which = 0; which < 4; ++which) {
         const int first = which == 2 ? 1 : 0, rows = which == 3 ? 1 : images - first;
         std::vector<T> out(images * images, (T)7);
-        launch(alone ? (images + warps - 1) / warps : images, rows, 32 * warps, shared, [&] {
-            kernel::image_pairs(records.data(), records.data(), first, images, which, out.data());
+        // Blocks of a network that pools go from pair to pair.
+        std::vector<kernel::Value> scratch(2 * pooled);
+        launch(pooled ? 2 : alone ? (images + warps - 1) / warps : images, pooled ? 1 : rows, 32 * warps, shared, [&] {
+            kernel::image_pairs(records.data(), records.data(), first, images, which, out.data(), rows, scratch.data());
         });
         for (int r = 0; r < images; ++r)
             for (int j = 0; j < images; ++j) {

@@ -26,6 +26,8 @@ CASES = {
     "square": ("F64", 8, 8, 1, 1.5, 0, "conv(3); relu(); conv(3); relu(); gap(); dense();"),
     "strided": ("F64", 7, 6, 1, 1.5, 0.2, "conv(3, 2); relu(); conv(2, 1, 1); relu(); gap(); dense();"),
     "halved": ("F32", 8, 8, 1, 1.5, 0.2, "conv(3, 2); relu(); conv(3); relu(); gap(); dense(); relu(); dense();"),
+    "pooled": ("F64", 8, 6, 1, 1.5, 0.1, "conv(3); relu(); avgpool(2, 2); conv(3); relu(); gap(); dense();"),
+    "pools": ("F32", 12, 11, 2, 1.5, 0.2, "conv(3); relu(); avgpool(2, 2); conv(3, 2); relu(); avgpool(2, 1); flatten(); dense(); relu(); dense();"),
     "residual": ("F64", 8, 8, 2, 1.5, 0, "conv(3); fork(); relu(); conv(3, 2); shortcut(); conv(1, 2); join(); relu(); gap(); fork(); dense(); shortcut(); join(); dense();"),
 }
 BOUND = {"Tf32": 2e-5, "F32": 2e-6, "F64": 1e-13}
@@ -37,11 +39,11 @@ namespace kernel {
 }
 #include "emulate_images.h"
 int main() {
-    return check<kernel::real>(%(h)d, %(w)d, %(c)d, %(weight)g, %(bias)g, [](Network &n) { %(layers)s }, %(warps)d, %(alone)d, %(shared)d, %(record)d, %(bound)g);
+    return check<kernel::real>(%(h)d, %(w)d, %(c)d, %(weight)g, %(bias)g, [](Network &n) { %(layers)s }, %(warps)d, %(alone)d, %(pooled)d, %(shared)d, %(record)d, %(bound)g);
 }
 """
 
-CALLS = "conv relu gap flatten dense fork shortcut join".split()
+CALLS = "conv relu avgpool gap flatten dense fork shortcut join".split()
 
 
 def main():
@@ -57,7 +59,7 @@ def main():
             value = (8 if arithmetic == "F64" else 4) * (1 + number("NTK"))
             layers = re.sub(rf"\b({'|'.join(CALLS)})\(", r"n.\1(", layers)
             program = PROGRAM % dict(
-                source=on_the_host(text), h=h, w=w, c=c, weight=weight, bias=bias, layers=layers, warps=number("WARPS"), alone=number("ALONE"),
+                source=on_the_host(text), h=h, w=w, c=c, weight=weight, bias=bias, layers=layers, warps=number("WARPS"), alone=number("ALONE"), pooled=number("SCRATCH"),
                 shared=number("WARPS") * (32 * number("PATCH") * value + 16), record=number("RECORD"), bound=BOUND[arithmetic])
             with open(f"{work}/test.cpp", "w", encoding="utf-8") as file:
                 file.write(program)

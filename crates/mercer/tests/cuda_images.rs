@@ -10,7 +10,7 @@ use mercer::operator::cross_apply;
 use std::time::Instant;
 
 /// Networks of every kind that a GPU runs.
-const NETWORKS: [&str; 11] = [
+const NETWORKS: [&str; 15] = [
     "ntk('conv(3) relu conv(3) relu conv(3) relu gap dense', shape=10x32x3)",
     "nngp('conv(3) relu conv(3) relu gap dense', shape=9x14x1)",
     "ntk('conv(3) relu conv(3) relu flatten dense', shape=12x28x1)",
@@ -21,6 +21,10 @@ const NETWORKS: [&str; 11] = [
     "nngp('conv(3, pad=valid, stride=2) res(leaky_relu conv(3)) sin gap dense', shape=11x12x1)",
     "ntk('conv(3, pad=2) leaky_relu(0.2) conv(4, stride=2, pad=3) abs conv(3, stride=3, pad=1) relu gap dense', shape=8x9x1)",
     "ntk('conv(2, pad=1) relu conv(3, stride=2, pad=2) polynomial(0, 1, 0.3) flatten dense relu dense', shape=10x10x1)",
+    "ntk('conv(3) relu avgpool(2) conv(3) relu gap dense', shape=12x10x2, b_var=0.1)",
+    "nngp('conv(3) erf avgpool(2) conv(3, stride=2) relu avgpool(2, stride=1) flatten dense relu dense', shape=16x15x1)",
+    "ntk('avgpool(2) conv(3) res(relu conv(3)) gap dense', shape=32x32x3)",
+    "ntk('conv(3) tanh conv(3) softplus gap dense', shape=6x7x1, b_var=0.1)",
     "0.5*ntk('conv(3) relu gap dense', shape=8x8x1) + 2*nngp('conv(3) erf gap dense', shape=8x8x1)",
 ];
 
@@ -94,8 +98,8 @@ fn a_matrix_that_does_not_fit_has_the_same_bits() {
 #[ignore = "needs a GPU"]
 fn the_rate_is_shown() {
     let (device, _held) = cuda();
-    for layers in ["gap", "flatten"] {
-        let expression = &format!("ntk('conv(3) relu conv(3) relu conv(3) relu {layers} dense', shape=32x32x3)");
+    for layers in ["conv(3) relu gap", "conv(3) relu flatten", "avgpool(2) conv(3) relu gap"] {
+        let expression = &format!("ntk('conv(3) relu conv(3) relu {layers} dense', shape=32x32x3)");
         let kernel = kernel(expression);
         let x = images(expression, 1000, 7);
         for precision in [Precision::F32, Precision::Tf32, Precision::F64] {

@@ -8,7 +8,8 @@ use common::*;
 use cuda::{cuda, with_memory};
 use mercer::kernel::catalogue;
 use mercer::linalg::{Panel, Part};
-use mercer::operator::cross_apply;
+use mercer::net::{Network, ntk::EmpiricalNtk};
+use mercer::operator::{NtkOperator, cross_apply};
 
 fn product(kernel: &Kernel, x: &Array2<f64>, v: &Array2<f64>, precision: Precision, device: Device) -> Array2<f64> {
     KernelOperator::new(kernel, x.view(), precision, device).unwrap().apply(v.view()).unwrap()
@@ -37,7 +38,14 @@ const PRECISIONS: [Precision; 3] = [Precision::F64, Precision::F32, Precision::T
 #[ignore = "needs a GPU"]
 fn every_kernel_multiplies_as_on_the_cpu() {
     let (device, _held) = cuda();
-    let others = ["rbf*linear + 2*laplacian + periodic", "0.5*rbf(2)*poly(2) + matern32", "3*arccos(2)"];
+    let others = [
+        "rbf*linear + 2*laplacian + periodic",
+        "0.5*rbf(2)*poly(2) + matern32",
+        "3*arccos(2)",
+        "ntk(depth=3, act=tanh, b_var=0.1)",
+        "nngp(depth=2, act=sigmoid, w_var=3)",
+        "ntk(depth=2, act=softplus)",
+    ];
     let names = catalogue().into_iter().map(|entry| entry.name.to_string());
     for expression in names.chain(others.map(String::from)) {
         let kernel = kernel(&expression);
@@ -70,6 +78,30 @@ fn every_kernel_divides_columns_as_on_the_cpu() {
         let k = gram::<f64>(&kernel, x.view(), device).unwrap();
         relative(&k, &matrix(&kernel, x.view()), 1e-12, &kernel.to_string());
     }
+}
+
+/// Products with the empirical NTK of a network, whose vectors stay on the device.
+#[test]
+#[ignore = "needs a GPU"]
+fn the_empirical_ntk_multiplies_vectors_of_the_device() {
+    let (device, _held) = cuda();
+    let (x, v) = (normal(300, 6, 23), normal(900, 4, 24));
+    let net = Network::parse("dense(128) erf dense(64) relu dense(3)", 6, 1).unwrap();
+    let product = |device: Device| {
+        let theta = net.init(device, &Rng::new(5)).unwrap();
+        let points: Vec<f32> = x.iter().map(|v| *v as f32).collect();
+        let points = Tensor::from_host(device, &[300, 6], &points).unwrap();
+        let operator = NtkOperator::new(EmpiricalNtk::new(&net, &theta).unwrap(), points).unwrap();
+        let y = operator.apply_panel(&Panel::from_host(device, v.clone()).unwrap()).unwrap();
+        assert_eq!(y.device(), device);
+        assert_eq!(
+            operator.apply(v.view()).unwrap(),
+            y.to_host().unwrap(),
+            "vectors of the host have the same products"
+        );
+        y.to_host().unwrap()
+    };
+    relative(&product(device), &product(Device::Cpu), 1e-4, "the empirical NTK");
 }
 
 #[test]

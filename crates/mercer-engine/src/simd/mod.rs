@@ -94,6 +94,13 @@ pub trait Num:
     /// `if a > b { then } else { otherwise }`.
     fn select_gt(a: Self, b: Self, then: Self, otherwise: Self) -> Self;
 
+    /// The value of a function of the device's sources, where the number writes down what is done to it ([`source::Source`]); else none, and the
+    /// caller computes. For sums that are too long to be written down term by term.
+    #[inline(always)]
+    fn called(_function: &'static str, _arguments: [Self; 3]) -> Option<Self> {
+        None
+    }
+
     /// `self^n` for `n < 64`. The loop has a fixed length and no branch, so that the loop around it still vectorises.
     #[inline(always)]
     fn powi(self, n: u32) -> Self {

@@ -71,11 +71,16 @@ pub(super) enum Node {
     Fma(Source, Source, Source),
     /// `if a > b { c } else { d }`
     Select(Source, Source, Source, Source),
+    /// The function of this name.
+    Call(&'static str, [Source; 3]),
 }
 
 /// A number of a formula that is being recorded: its node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Source(pub(super) u32);
+
+/// Operations that a call counts as: more than fit into an unrolled loop.
+const CALL: usize = 100;
 
 thread_local! {
     static TRACE: RefCell<Option<Trace>> = const { RefCell::new(None) };
@@ -154,6 +159,9 @@ impl Num for Source {
     fn select_gt(a: Self, b: Self, then: Self, otherwise: Self) -> Self {
         with(|t| t.push(Node::Select(a, b, then, otherwise)))
     }
+    fn called(function: &'static str, arguments: [Self; 3]) -> Option<Self> {
+        Some(with(|t| t.push(Node::Call(function, arguments))))
+    }
 }
 
 /// What a formula did.
@@ -201,10 +209,26 @@ impl Listing {
         text
     }
 
-    /// How many operations the result takes.
+    /// How many operations the result takes. A call counts as [`CALL`].
     pub fn operations(&self) -> usize {
         let needed = self.needed();
-        self.nodes.iter().enumerate().filter(|&(i, node)| needed[i] && self.expression(node).is_some()).count()
+        let counted = self.nodes.iter().enumerate().filter(|&(i, node)| needed[i] && self.expression(node).is_some());
+        counted.map(|(_, node)| if matches!(node, Node::Call(..)) { CALL } else { 1 }).sum()
+    }
+
+    /// The functions that the result calls, each once.
+    pub fn calls(&self) -> Vec<&'static str> {
+        let needed = self.needed();
+        let mut calls = vec![];
+        for (i, node) in self.nodes.iter().enumerate() {
+            if let Node::Call(function, _) = node
+                && needed[i]
+                && !calls.contains(function)
+            {
+                calls.push(*function);
+            }
+        }
+        calls
     }
 
     /// Which nodes the results depend on.
@@ -247,6 +271,7 @@ impl Listing {
             Node::Binary(f, a, b) => format!("{} {} {}", o(a), ["+", "-", "*", "/"][*f as usize], o(b)),
             Node::Fma(a, b, c) => format!("m_fma({}, {}, {})", o(a), o(b), o(c)),
             Node::Select(a, b, c, d) => format!("m_gt({}, {}, {}, {})", o(a), o(b), o(c), o(d)),
+            Node::Call(function, [a, b, c]) => format!("{function}({}, {}, {})", o(a), o(b), o(c)),
         })
     }
 }
@@ -259,6 +284,7 @@ impl Node {
             Node::Binary(_, a, b) => vec![a, b],
             Node::Fma(a, b, c) => vec![a, b, c],
             Node::Select(a, b, c, d) => vec![a, b, c, d],
+            Node::Call(_, operands) => operands.to_vec(),
         }
     }
 }

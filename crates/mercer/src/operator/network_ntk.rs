@@ -1,5 +1,6 @@
 use super::{Operator, Precision};
-use crate::compute::{self, Tensor};
+use crate::compute::{self, Tensor, ledger};
+use crate::linalg::Panel;
 use crate::net::ntk::EmpiricalNtk;
 use crate::{Error, Result};
 use ndarray::{Array1, Array2, ArrayView2};
@@ -65,17 +66,22 @@ impl Operator for NtkOperator<'_> {
     }
 
     fn apply(&self, v: ArrayView2<f64>) -> Result<Array2<f64>> {
-        let (n, mut out) = (self.x.shape()[0], Array2::zeros(v.dim()));
-        for (v, mut image) in v.columns().into_iter().zip(out.columns_mut()) {
-            // Single precision has a narrow range: a unit vector is safe, whatever v is.
-            let norm = v.dot(&v).sqrt();
-            if norm > 0.0 {
-                let unit: Vec<f32> = v.iter().map(|v| (v / norm) as f32).collect();
-                let unit = Tensor::from_host(self.x.device(), &[n, self.outputs], &unit)?;
-                let product = self.ntk.apply(&self.x, &unit)?.to_host()?;
-                image.iter_mut().zip(product).for_each(|(i, p)| *i = norm * f64::from(p));
-            }
+        self.apply_panel(&Panel::from_host(self.x.device(), v.to_owned())?)?.into_host()
+    }
+
+    fn apply_panel(&self, v: &Panel) -> Result<Panel> {
+        let device = self.x.device();
+        if v.device() != device {
+            return v.through_host(|v| self.apply(v));
         }
+        let mut out = Panel::zeros(device, [v.nrows(), v.ncols()])?;
+        for (column, &norm) in v.norms()?.iter().enumerate().filter(|(_, norm)| **norm > 0.0) {
+            // Single precision has a narrow range: a unit vector is safe, whatever v is.
+            let mut unit = v.rounded(column, 1.0 / norm)?;
+            unit.reshape(&[self.x.shape()[0], self.outputs])?;
+            out.put(column, norm, &self.ntk.apply(&self.x, &unit)?);
+        }
+        ledger::ran("products with the empirical NTK", device, v.ncols());
         Ok(out)
     }
 

@@ -20,6 +20,16 @@ extern "C" __global__ void copy_columns(u64 n, u64 count, const double* from, u6
     EACH(i, n * count) to[i / count * to_stride + i % count] = from[i / count * from_stride + i % count];
 }
 
+// out_i = factor x_i in f32; the x are b apart.
+extern "C" __global__ void round_column(u64 n, u64 b, double factor, const double* x, float* out) {
+    EACH(i, n) out[i] = (float)(factor * x[i * b]);
+}
+
+// x_i = factor v_i; the x are b apart.
+extern "C" __global__ void put_column(u64 n, u64 b, double factor, const float* v, double* x) {
+    EACH(i, n) x[i * b] = factor * v[i];
+}
+
 // to[i] = from[rows[i]] for rows of b numbers; row first + i where rows is null.
 extern "C" __global__ void gather_rows(u64 n, u64 b, const u32* rows, u64 first, const double* from, double* to) {
     EACH(i, n * b) to[i] = from[(rows ? rows[i / b] : first + i / b) * b + i % b];

@@ -105,6 +105,18 @@ pub fn copy_columns(
     over(x.gpu(), "copy_columns", n * count, &arguments);
 }
 
+/// `out_i ← factor x_ij` in f32 for column j of `x` `[n, b]`, at the address of n numbers.
+pub fn round_column([n, b]: [usize; 2], (x, column): (&Buffer, usize), factor: f64, out: u64) {
+    let from = x.pointer() + 8 * column as u64;
+    over(x.gpu(), "round_column", n, &args![n, b, factor, from, out]);
+}
+
+/// `x_ij ← factor v_i` for column j of `x` `[n, b]` and n numbers in f32 at an address.
+pub fn put_column([n, b]: [usize; 2], (x, column): (&mut Buffer, usize), factor: f64, values: u64) {
+    let to = x.pointer() + 8 * column as u64;
+    over(x.gpu(), "put_column", n, &args![n, b, factor, values, to]);
+}
+
 /// The list of a part of `n` rows on the device, if it is one, and the first row of a range.
 fn upload_part(gpu: &'static Gpu, part: &Part<'_>, n: usize) -> Result<(Option<Buffer>, usize)> {
     if let Some(range) = part.range(n) {

@@ -1,4 +1,5 @@
 mod rows;
+mod single;
 
 use super::{eigh, matmul, matmul_into};
 use crate::Result;

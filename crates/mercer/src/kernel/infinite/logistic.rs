@@ -116,6 +116,15 @@ impl<R: Num> Node<R> {
     }
 }
 
+/// The device functions of `(k, a, b)` that are both expectations; `operator/cuda/logistic.rs` has their source.
+pub(crate) fn functions(phi: Activation) -> [&'static str; 2] {
+    match phi {
+        Activation::Tanh => ["tanh_value", "tanh_slope"],
+        Activation::Sigmoid => ["sigmoid_value", "sigmoid_slope"],
+        _ => ["softplus_value", "softplus_slope"],
+    }
+}
+
 /// The factor of both sums.
 pub(crate) fn factor(phi: Activation) -> f64 {
     if matches!(phi, Activation::Tanh) { FRAC_2_PI } else { 0.5 * FRAC_1_PI }
@@ -124,6 +133,10 @@ pub(crate) fn factor(phi: Activation) -> f64 {
 /// `E[φ(u)φ(v)]` and `E[φ'(u)φ'(v)]` for tanh, sigmoid or softplus. The wider side comes first, whichever it is: nothing changes
 /// when x and x' change places.
 pub(super) fn dual<R: Num>(phi: Activation, k: R, x: Side<R>, y: Side<R>) -> (R, R) {
+    let [value, slope] = functions(phi).map(|function| R::called(function, [k, x.variance, y.variance]));
+    if let (Some(value), Some(slope)) = (value, slope) {
+        return (value, slope);
+    }
     let rule = rule(phi);
     let nodes = |variance: R| rule.scales.map(|scale| Node::new(scale, variance));
     // One comparison for both, so that of two equal variances each is taken once, with its own derivative.

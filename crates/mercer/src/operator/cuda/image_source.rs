@@ -26,6 +26,9 @@ pub(super) struct PairSource {
     shared: usize,
     /// Numbers in the record of an image.
     pub record: usize,
+    /// Bytes of device memory of a block, which then goes from pair to pair; 0 where each pair has a block.
+    pub scratch: usize,
+    multiprocessors: usize,
 }
 
 impl PairSource {
@@ -37,7 +40,8 @@ impl PairSource {
         // What patches leave of the memory of a multiprocessor is its cache, in which both images stay.
         let fit = (card.shared / 16 * 9 / each).clamp(1, WARPS);
         let units = layers.offsets[0] * layers.offsets[1];
-        let (warps, alone) = if units < WARPS { (fit.min(8), true) } else { (fit, false) };
+        let scratch = layers.scratch * value;
+        let (warps, alone) = if units < WARPS && scratch == 0 { (fit.min(8), true) } else { (fit, false) };
         let shared = warps * (each + SUMS);
         if shared > card.shared {
             return None;
@@ -49,13 +53,17 @@ impl PairSource {
         define(&mut text, "ALONE", u32::from(alone));
         text.push_str(PRELUDE);
         text.push_str(&IMAGES.replace("//LAYERS", &layers.functions));
-        Some(PairSource { text, warps, alone, shared, record: images.record_length() })
+        let (record, multiprocessors) = (images.record_length(), card.multiprocessors);
+        Some(PairSource { text, warps, alone, shared, record, scratch, multiprocessors })
     }
 
     /// The launch for `rows` rows and `columns` columns of pairs.
     pub fn launch(&self, rows: usize, columns: usize) -> Launch {
         let blocks = if self.alone { columns.div_ceil(self.warps) } else { columns };
-        let (grid, block) = ([blocks as u32, rows as u32], 32 * self.warps as u32);
+        let (grid, block) = match self.scratch {
+            0 => ([blocks as u32, rows as u32], 32 * self.warps as u32),
+            _ => ([(rows * columns).min(2 * self.multiprocessors) as u32, 1], 32 * self.warps as u32),
+        };
         Launch { name: "image_pairs", grid, block, shared: self.shared as u32 }
     }
 }
@@ -97,7 +105,7 @@ pub(super) fn compiles(kernel: &Kernel) -> bool {
 
 /// Sources for `.ci/check_cuda_sources.py` and `.ci/emulate_images.py`, as `(name, text)`.
 pub(super) fn sources() -> Vec<(String, String)> {
-    const NETWORKS: [(&str, &str); 9] = [
+    const NETWORKS: [(&str, &str); 11] = [
         ("gap", "ntk('conv(3) relu conv(3) relu conv(3) relu gap dense', shape=32x32x3)"),
         ("nngp", "nngp('conv(3) relu conv(3) relu gap dense', shape=28x28x1)"),
         ("flatten", "ntk('conv(3) relu conv(3) relu flatten dense', shape=6x5x2, w_var=1.5, b_var=0)"),
@@ -111,6 +119,11 @@ pub(super) fn sources() -> Vec<(String, String)> {
         (
             "residual",
             "ntk('conv(3) res(relu conv(3, stride=2); conv(1, stride=2)) relu gap res(dense) dense', shape=8x8x2, w_var=1.5, b_var=0)",
+        ),
+        ("pooled", "ntk('conv(3) relu avgpool(2) conv(3) relu gap dense', shape=8x6x1, w_var=1.5, b_var=0.1)"),
+        (
+            "pools",
+            "ntk('conv(3) relu avgpool(2) conv(3, stride=2) relu avgpool(2, stride=1) flatten dense relu dense', shape=12x11x2, w_var=1.5, b_var=0.2)",
         ),
         ("other", "ntk('conv(3) gelu conv(5) erf conv(3, pad=valid) sin gap dense', shape=12x12x1)"),
     ];

@@ -19,6 +19,8 @@
 // #define WARPS               warps of a block
 // #define ALONE               whether each warp has a pair of its own; else all warps of a block share one
 // #define SCALE               what the sum over positions is multiplied by
+// #define POOLED              whether the network pools between layers: a block then has SCRATCH values in device memory, between all positions of
+//                             its pair of images at the end of each segment, and runs one pair after the other
 //
 // Dynamic shared memory: the patches, and two doubles for each warp.
 
@@ -81,6 +83,42 @@ template <int CHANNELS, int H, int W, int S> struct Pixels {
     }
 };
 
+// The place of the value of positions (q, c) and (q + dy, c + dx) among those of all pairs of positions of an image: lanes are side by side.
+template <int H, int W> INLINE int kept(int column, int q, int dy, int dx) {
+    return (((dy < 0 ? dy + H : dy) * W + (dx < 0 ? dx + W : dx)) * H + q) * W + column;
+}
+template <int H, int W> INLINE void keep(Value *to, int column, int q, int dy, int dx, const Value &v) {
+    if (columns<1, W>(column, dx).inside) to[kept<H, W>(column, q, dy, dx)] = v;
+}
+
+// Means over pairs of windows of SIZE, STEP apart, of the values kept for an image of H0 rows and W0 columns; W: columns of the pooled image.
+template <int SIZE, int STEP, int H0, int W0, int W, int S> struct Pooled {
+    const Value *from;
+    Columns at;
+    int down;
+    __device__ __forceinline__ Pooled(const Value *kept_values, int column, int dy, int dx)
+        : from(kept_values), at(columns<S, W>(column, dx)), down(S * dy) {}
+    __device__ __forceinline__ Value operator()(int row) const {
+        Value sum = zero();
+#pragma unroll 1
+        for (int rows = 0; rows < SIZE * SIZE; ++rows) {
+            const int q = STEP * row + rows / SIZE, dy = STEP * down + rows % SIZE - rows / SIZE;
+            UNROLLED(e, SIZE) UNROLLED(f, SIZE)
+                add(sum, from[kept<H0, W0>(STEP * at.x + e, q, dy, STEP * (at.y - at.x) + f - e)]);
+        }
+        sum.k *= (real)1 / (SIZE * SIZE * SIZE * SIZE);
+        WITH_THETA(sum.t *= (real)1 / (SIZE * SIZE * SIZE * SIZE));
+        return sum;
+    }
+};
+
+// Calls `f` with the offsets that a warp of a block runs.
+template <int FIRST_DY, int COUNT_DY, int FIRST_DX, int COUNT_DX, class F> INLINE void each_offset(int warp, int lane, F f) {
+    const int wide = (COUNT_DX + GROUPS - 1) / GROUPS;
+    for (int unit = warp; unit < COUNT_DY * wide; unit += WARPS)
+        f(FIRST_DY + unit / wide, FIRST_DX + min(unit % wide * GROUPS + lane / EACH, COUNT_DX - 1));
+}
+
 // One side of an activation's inputs, for the columns of a lane.
 template <int H, int W> struct Side {
     const real *at;
@@ -141,14 +179,12 @@ INLINE void dense(Value &v, real weight, real bias) {
 
 //LAYERS
 
-// out[·, j] = κ of the records a[i] and b[j], for rows i from `first` on, a row for each block in y.
+// out[·, j] = κ of the records a[i] and b[j], for rows i from `first` on; a row for each block in y, unless blocks go from pair to pair.
 enum { ALL, UPPER, MIRRORED, PAIRED };
-extern "C" __global__ void __launch_bounds__(32 * WARPS)
-    image_pairs(const real *__restrict__ a, const real *__restrict__ b, int first, int m, int which, real *__restrict__ out) {
-    extern __shared__ __align__(16) Value shared[];
+INLINE void one_pair(const real *a, const real *b, int first, int row, int j, int m, int which, Value *shared, Value *scratch, real *out) {
     double *const totals = (double *)(shared + WARPS * PATCH * 32);
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, column = lane % EACH;
-    const int j = ALONE ? blockIdx.x * WARPS + warp : blockIdx.x, i = which == PAIRED ? j : first + (int)blockIdx.y;
+    const int i = which == PAIRED ? j : first + row;
     // The same for all threads that meet at a barrier.
     if (j >= m || (which == UPPER && j < i)) return;
     // Sums over offsets round differently for κ(x,x') and κ(x',x).
@@ -156,11 +192,12 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
     const real *x = a + (long long)(swap ? j : i) * RECORD, *y = b + (long long)(swap ? i : j) * RECORD;
     Value *patch = shared + warp * PATCH * 32 + lane;
     double k = 0, t = 0;
+    passes(x, y, warp, lane, patch, scratch);
     const int wide = (OFFSETS_X + GROUPS - 1) / GROUPS;
     for (int unit = ALONE ? 0 : warp; unit < OFFSETS_Y * wide; unit += ALONE ? 1 : WARPS) {
         const int dy = FIRST_Y + unit / wide, place = unit % wide * GROUPS + lane / EACH;
         const int dx = FIRST_X + min(place, OFFSETS_X - 1);
-        const Value sum = one_offset(x, y, column, dy, dx, patch);
+        const Value sum = one_offset(x, y, column, dy, dx, patch, scratch);
         if (place < OFFSETS_X && columns<1, WIDTH>(column, dx).inside) {
             k += (double)sum.k;
             WITH_THETA(t += (double)sum.t);
@@ -181,10 +218,22 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
     v.k = (real)(k * SCALE);
     WITH_THETA(v.t = (real)(t * SCALE));
     read_out(v, x, y);
-    real *to = out + (long long)blockIdx.y * m + j;
+    real *to = out + (long long)row * m + j;
 #if NTK
     *to = v.t;
 #else
     *to = v.k;
+#endif
+}
+
+extern "C" __global__ void __launch_bounds__(32 * WARPS)
+    image_pairs(const real *__restrict__ a, const real *__restrict__ b, int first, int m, int which, real *__restrict__ out, int rows, Value *scratch) {
+    extern __shared__ __align__(16) Value shared[];
+#if POOLED
+    scratch += (long long)blockIdx.x * SCRATCH;
+    for (long long pair = blockIdx.x; pair < (long long)rows * m; pair += gridDim.x)
+        one_pair(a, b, first, (int)(pair / m), (int)(pair % m), m, which, shared, scratch, out);
+#else
+    one_pair(a, b, first, blockIdx.y, ALONE ? blockIdx.x * WARPS + threadIdx.x / 32 : blockIdx.x, m, which, shared, scratch, out);
 #endif
 }

@@ -145,9 +145,15 @@ impl ImageKernel {
                 let (a, b) = (Arg::from(&a.records[index]), Arg::from(&b.records[index]));
                 let out = Arg::U64(values.pointer() + ((index * n + part.start) * m * self.bytes()) as u64);
                 let [first, columns] = [rows.start + part.start, m].map(Arg::size);
-                let arguments = [a, b, first, columns, Arg::I32(which as i32), out];
-                // SAFETY: the arguments are those of `image_pairs`; the records and `values` were allocated for n and m.
-                unsafe { pair.launch(part.len(), m).run(self.gpu, source, &arguments) };
+                let launch = pair.launch(part.len(), m);
+                let what = || "the values between layers that pool".to_string();
+                let room = launch.grid[0] as usize * pair.scratch;
+                let scratch = (room > 0).then(|| self.gpu.allocate(room, &what, ADVICE)).transpose()?;
+                let between = Arg::U64(scratch.as_ref().map_or(0, Buffer::pointer));
+                let [rows, which] = [Arg::size(part.len()), Arg::I32(which as i32)];
+                let arguments = [a, b, first, columns, which, out, rows, between];
+                // SAFETY: the arguments are those of `image_pairs`; the records, `values` and the scratch were allocated for n, m and the grid.
+                unsafe { launch.run(self.gpu, source, &arguments) };
             }
             self.gpu.synchronize()?;
             progress.step("rows of the kernel matrix", rows.start + part.end, a.n.max(rows.end), "");

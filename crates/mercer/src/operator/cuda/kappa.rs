@@ -1,6 +1,7 @@
 //! A kernel expression as a device function.
 
 use super::super::points::Plan;
+use super::logistic;
 use super::zonal::Zonal;
 use crate::kernel::{Base, Formula, Pair, Statistic, with_formula};
 use crate::simd::source::{Listing, Source, Style, Variable, record};
@@ -19,7 +20,9 @@ pub(super) fn listing(plan: &Plan, style: Style) -> Listing {
 /// The source of `real kappa(s0, …, xx0, …, yy0, …)`: the statistics of the plan, then the norms of each view.
 pub(super) fn function(plan: &Plan, views: usize, style: Style) -> String {
     let arguments = parameters(plan.statistics.len(), views);
-    format!("// {}\nINLINE real kappa({arguments}) {{\n{}}}\n", plan.kernel, listing(plan, style).body())
+    let listing = listing(plan, style);
+    let functions = logistic::source(&listing.calls());
+    format!("// {}\n{functions}INLINE real kappa({arguments}) {{\n{}}}\n", plan.kernel, listing.body())
 }
 
 /// The source of `real kappa_near(s0, …, xx0, …, yy0, …)`: as many distances follow the statistics, and kernels of a distance

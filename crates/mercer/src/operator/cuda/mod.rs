@@ -59,6 +59,7 @@ mod image_source;
 mod images;
 mod kappa;
 mod launch;
+pub(super) mod logistic;
 mod operator;
 mod program;
 mod renewal;

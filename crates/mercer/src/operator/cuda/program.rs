@@ -6,7 +6,7 @@ use super::super::points::Plan;
 use super::super::twins::{Names, keys};
 use super::launch::{Card, Shape, Tiling, padded, simt_shape, tensor_shape, tiling};
 use super::renewal::{Renewal, largest};
-use super::{Arithmetic, foreign, image_source, kappa, wide};
+use super::{Arithmetic, foreign, image_source, kappa, logistic, wide};
 use crate::data::Rows;
 use crate::kernel::{Kernel, Statistic, catalogue};
 use crate::simd::source::{PRELUDE, Style};
@@ -394,9 +394,8 @@ fn views(plan: &Plan, d: usize, unit: usize) -> Vec<View> {
     layout.collect()
 }
 
-/// Whether `kernel` can run on a GPU. Formulas that are too long to compile run on the CPU (activations that need a quadrature,
-/// through several layers), and so do some networks of images: those that pool between layers, see more than 32 rows or columns, or
-/// are combined with kernels of points.
+/// Whether `kernel` can run on a GPU. Formulas that are too long to compile run on the CPU, and so do some networks of images: those that
+/// see more than 32 rows or columns, or are combined with kernels of points.
 pub(crate) fn compiles(kernel: &Kernel) -> bool {
     if kernel.sees_images() {
         return image_source::compiles(kernel);
@@ -472,6 +471,13 @@ pub fn sources() -> Vec<(String, String)> {
         let p = far("rbf*linear + 2*laplacian + periodic(1, 0.01)", 5, arithmetic);
         put(format!("near-mixed-{arithmetic:?}"), &p, Kind::Product { nc: 16 });
     }
+    for arithmetic in [Arithmetic::Tf32, Arithmetic::F32, Arithmetic::F64] {
+        let p = program("ntk(depth=3, act=tanh, b_var=0.1) + nngp(depth=2, act=softplus)", 20, arithmetic);
+        put(format!("logistic-sum-{arithmetic:?}"), &p, Kind::Product { nc: 8 });
+        let p = program("ntk(depth=3, act=sigmoid)", 20, arithmetic);
+        put(format!("logistic-gram-{arithmetic:?}"), &p, Kind::MirroredGram);
+    }
+    texts.extend(logistic::sources());
     texts.extend(image_source::sources());
     texts.extend(foreign::sources());
     texts

@@ -3,6 +3,8 @@ use super::launch::{Card, PAD, Tiling, columns_per_pass, padded, tensor_shape};
 use super::program::{Kind, Program};
 use super::zonal::Zonal;
 use super::*;
+use crate::compute::Activation;
+use crate::kernel::infinite::{Expectations, Side};
 use crate::kernel::{Kernel, Statistic, catalogue};
 use crate::rng::Rng;
 use crate::simd::Num;
@@ -22,7 +24,7 @@ fn interpret(body: &str, variables: &HashMap<String, f64>) -> f64 {
         }
         let (name, value) = line.strip_prefix("const real ").unwrap().split_once(" = ").unwrap();
         let result = if let Some((function, arguments)) = value.strip_suffix(')').and_then(|v| v.split_once('('))
-            && function.starts_with("m_")
+            && (function.starts_with("m_") || function.ends_with("_value") || function.ends_with("_slope"))
         {
             let a: Vec<f64> = arguments.split(", ").map(read).collect();
             match function {
@@ -43,7 +45,7 @@ fn interpret(body: &str, variables: &HashMap<String, f64>) -> f64 {
                 "m_min" | "m_min_k" => Num::min(a[0], a[1]),
                 "m_fma" => a[0] * a[1] + a[2],
                 "m_gt" => Num::select_gt(a[0], a[1], a[2], a[3]),
-                other => panic!("{other} is not in the prelude"),
+                other => logistic(other, &a),
             }
         } else {
             match value.split(' ').collect::<Vec<_>>()[..] {
@@ -58,6 +60,13 @@ fn interpret(body: &str, variables: &HashMap<String, f64>) -> f64 {
         known.insert(name.into(), result);
     }
     panic!("no return in:\n{body}");
+}
+
+/// The device functions of tanh, sigmoid and softplus, by what the host has for them.
+fn logistic(function: &str, a: &[f64]) -> f64 {
+    let (phi, which) = function.split_once('_').unwrap_or_else(|| panic!("{function} is not in the prelude"));
+    let (value, slope) = Activation::parse(phi).unwrap().dual(a[0], Side::of(a[1]), Side::of(a[2]));
+    if which == "value" { value } else { slope }
 }
 
 /// Compares the generated function with the formula at two points.
@@ -98,6 +107,9 @@ fn emitted_source_computes_the_formula() {
         "0.5*rbf(2) + 3*poly(2)*laplacian(0.7)",
         "rbf(3)*periodic(2, 0.8)*linear + 0.1*periodic(2, 0.8)",
         "matern52(0.3) + 2*matern12",
+        "ntk(depth=3, act=tanh, b_var=0.1)",
+        "nngp(depth=2, act=sigmoid) + ntk(depth=4, act=softplus, lengthscale=2)",
+        "arccos(1, [0.5, 1, 2])*linear([2, 1, 1])",
     ];
     for name in catalogue().iter().map(|entry| entry.name).chain(more) {
         for _ in 0..20 {
@@ -245,12 +257,12 @@ fn tensor_cores_are_used_only_where_possible() {
 }
 
 #[test]
-fn networks_of_images_run_on_a_gpu_unless_they_pool_between_layers_or_are_large() {
+fn networks_of_images_run_on_a_gpu_unless_they_are_large() {
     let runs = |expression: &str| compiles(&Kernel::parse(expression).unwrap());
     assert!(runs("ntk('conv(3) relu conv(3) relu gap dense', shape=32x32x3)"));
     assert!(runs("2*nngp('conv(5, stride=2) gelu res(conv(3)) flatten dense erf dense', shape=28x28x1)"));
     assert!(runs("ntk('conv(3) relu gap dense', shape=8x8x1)*nngp('conv(3) relu flatten dense', shape=8x8x1)"));
-    assert!(!runs("ntk('conv(3) relu avgpool(2) conv(3) relu gap dense', shape=32x32x3)"));
+    assert!(runs("ntk('conv(3) relu avgpool(2) conv(3) relu gap dense', shape=32x32x3)"));
     assert!(!runs("ntk('conv(3) relu gap dense', shape=33x32x3)"));
     assert!(!runs("ntk('conv(3) relu gap dense', shape=8x8x1) + rbf(1)"));
 }
@@ -258,6 +270,18 @@ fn networks_of_images_run_on_a_gpu_unless_they_pool_between_layers_or_are_large(
 #[test]
 fn kernels_with_a_lengthscale_for_each_column_run_on_a_gpu() {
     assert!(compiles(&Kernel::parse("rbf([1, 2, 3])*linear").unwrap()));
+    for entry in catalogue() {
+        assert!(compiles(&Kernel::parse(&format!("{}(lengthscale=[1, 2, 3])", entry.name)).unwrap()), "{}", entry.name);
+    }
+}
+
+#[test]
+fn deep_networks_of_every_activation_run_on_a_gpu() {
+    let with_kernel = Activation::NAMES.iter().filter(|name| **name != "silu" && **name != "polynomial");
+    for name in with_kernel {
+        assert!(compiles(&Kernel::parse(&format!("ntk(depth=8, act={name})")).unwrap()), "{name}");
+    }
+    assert!(compiles(&Kernel::parse("ntk('conv(3) tanh conv(3) softplus gap dense', shape=8x8x1)").unwrap()));
 }
 
 #[test]

@@ -16,7 +16,7 @@
 //! | `pairs.rs` | its run over pairs of images, the profiles and the diagonal |
 //! | `passes.rs` | the loops over a patch |
 //! | `pooled.rs` | the array between two segments |
-//! | `source.rs` | the plan of one segment as CUDA source |
+//! | `source.rs` | the plan as CUDA source |
 
 mod pairs;
 mod passes;

@@ -1,8 +1,9 @@
 //! The plan as CUDA source: what one warp does with one offset, for `operator/cuda/images.cu`.
 
-use super::{End, Images, Segment, Stage};
+use super::{End, Images, Segment, Size, Stage};
 use crate::compute::Activation;
 use crate::kernel::infinite::{Expectations, Side, Step};
+use crate::operator::cuda::logistic;
 use crate::operator::network::FIELDS;
 use crate::simd::source::{Listing, Source, Style, Variable, record_all};
 use std::fmt::Write;
@@ -22,24 +23,30 @@ pub(in crate::operator) struct Layers {
     pub offsets: [usize; 2],
     /// Operations of the longest activation.
     pub operations: usize,
+    /// Values between the segments of a network that pools, for one pair of images.
+    pub scratch: usize,
 }
 
 impl Images {
-    /// The layers as CUDA source. None for networks that pool between layers, whose offsets mix, and for images of more columns or
-    /// rows than a warp has lanes.
+    /// The layers as CUDA source. None for images of more columns or rows than a warp has lanes.
+    ///
+    /// Pooling mixes offsets: all of a pair's offsets up to there are run first, and the values between all pairs of positions are kept in device
+    /// memory, from where the next segment reads its windows.
     pub fn layers(&self) -> Option<Layers> {
-        let [segment] = &self.segments[..] else { return None };
-        let sizes = || segment.stages.iter().flat_map(|stage| [stage.input, stage.output]).chain([segment.input]);
-        let (height, width) = sizes().fold((0, 0), |(h, w), size| (h.max(size.0), w.max(size.1)));
+        let of_segment = |s: &Segment| s.stages.iter().flat_map(|t| [t.input, t.output]).chain([s.input]).collect();
+        let sizes: Vec<Size> = self.segments.iter().flat_map(|s| -> Vec<Size> { of_segment(s) }).collect();
+        let (height, width) = sizes.iter().fold((0, 0), |(h, w), size| (h.max(size.0), w.max(size.1)));
         if height > WARP || width > WARP {
             return None;
         }
-        let mut writer = Writer::new(self, segment);
-        writer.one_offset();
+        let (segment, pooled) = self.segments.split_last().expect("one segment at least");
+        let mut writer = Writer::new(self, height);
+        (0..self.segments.len()).for_each(|number| writer.one_offset(number));
+        writer.passes();
         writer.read_out();
         let [wanted_y, wanted_x] = &segment.offsets;
         let (end_y, end_x) = segment.output;
-        let cyclic = segment.end == End::Gap && segment.is_divided(end_x);
+        let cyclic = pooled.is_empty() && segment.end == End::Gap && segment.is_divided(end_x);
         let (first_x, offsets_x) = if cyclic { (0, end_x) } else { (wanted_x[0], wanted_x.len()) };
         let each = width.next_power_of_two().max(8);
         let positions = (end_y * end_x) as f64;
@@ -57,6 +64,8 @@ impl Images {
             ("WIDTH", end_x.to_string()),
             ("RECORD", self.record_length().to_string()),
             ("PATCH", patch.to_string()),
+            ("POOLED", usize::from(!pooled.is_empty()).to_string()),
+            ("SCRATCH", self.scratch(pooled.len()).to_string()),
             ("SCALE", format!("{:?}", 1.0 / scale)),
             ("UNROLL", if writer.operations() > 64 { "1" } else { "2" }.into()),
         ];
@@ -68,7 +77,13 @@ impl Images {
             patch,
             offsets: [wanted_y.len(), offsets_x.div_ceil(WARP / each)],
             operations,
+            scratch: self.scratch(pooled.len()),
         })
+    }
+
+    /// Where the values at the end of segment `number` begin among those between segments: a value for each pair of positions.
+    fn scratch(&self, number: usize) -> usize {
+        self.segments[..number].iter().map(|segment| (segment.output.0 * segment.output.1).pow(2)).sum()
     }
 
     /// Numbers in the record of an image.
@@ -107,15 +122,16 @@ impl Segment {
 /// Where the covariances of a patch are.
 #[derive(Clone, Copy, PartialEq)]
 enum Now {
-    /// Not computed yet: products of pixels.
-    Pixels,
+    /// Not computed yet: products of pixels, or means over windows of the segment before.
+    Input,
     /// In this buffer of the warp.
     Buffer(usize),
 }
 
 struct Writer<'a> {
     images: &'a Images,
-    segment: &'a Segment,
+    /// The number of the segment that is written.
+    number: usize,
     text: String,
     /// Each activation with its function and its number of operations.
     activations: Vec<(Activation, String, usize)>,
@@ -124,9 +140,13 @@ struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    fn new(images: &'a Images, segment: &'a Segment) -> Self {
-        let height = segment.stages.iter().map(|s| s.input.0.max(s.output.0)).max().unwrap_or(0).max(segment.input.0);
-        Writer { images, segment, text: String::new(), activations: vec![], buffers: 1, height }
+    /// For images of at most `height` rows.
+    fn new(images: &'a Images, height: usize) -> Self {
+        Writer { images, number: 0, text: String::new(), activations: vec![], buffers: 1, height }
+    }
+
+    fn segment(&self) -> &'a Segment {
+        &self.images.segments[self.number]
     }
 
     fn line(&mut self, text: &str) {
@@ -150,16 +170,21 @@ impl<'a> Writer<'a> {
              WITH_THETA(v.t *= slope);\n}}\n",
             listing.statements(&["v.k", "const real slope"])
         );
-        self.activations.push((phi, text, listing.operations()));
+        let functions = logistic::source(&listing.calls());
+        self.activations.push((phi, functions + &text, listing.operations()));
         number
     }
 
-    /// `Value one_offset(x, y, column, dy, dx, patch)`: the sum over the patch at the end of the layers.
-    fn one_offset(&mut self) {
-        self.line("INLINE Value one_offset(const real *x, const real *y, int column, int dy, int dx, Value *patch) {");
+    /// `Value one_offset_…(x, y, column, dy, dx, patch, scratch)` of a segment: the sum over the patch at its end, or, before a pool, zero, and the
+    /// patch is written to the scratch.
+    fn one_offset(&mut self, number: usize) {
+        self.number = number;
+        self.line(&format!(
+            "INLINE Value one_offset_{number}(const real *x, const real *y, int column, int dy, int dx, Value *patch, Value *scratch) {{"
+        ));
         self.line("    Value sum = zero();");
-        let (mut now, mut aside) = (Now::Pixels, vec![]);
-        let stages = &self.segment.stages;
+        let (mut now, mut aside, mut buffers) = (Now::Input, vec![], 1);
+        let stages = &self.segment().stages;
         let mut at = 0;
         let mut summed = false;
         while at < stages.len() {
@@ -176,9 +201,9 @@ impl<'a> Writer<'a> {
                 }
                 Step::Fork => {
                     let from = self.settle(now);
-                    aside.push(self.buffers);
-                    self.buffers += 1;
-                    self.copy(stage, from, self.buffers - 1, "=");
+                    aside.push(buffers);
+                    buffers += 1;
+                    self.copy(stage, from, buffers - 1, "=");
                     now = Now::Buffer(from);
                 }
                 Step::Shortcut => {
@@ -197,11 +222,47 @@ impl<'a> Writer<'a> {
             at += 1;
         }
         if !summed {
-            let (height, from) = (self.segment.output.0, self.settle(now));
-            let from = self.row_of(from);
-            self.line(&format!("    for (int q = first_row(dy); q < end_row({height}, dy); ++q) add(sum, {from});"));
+            let (height, from) = (self.segment().output.0, self.settle(now));
+            let (from, put) = (self.row_of(from), self.end());
+            self.line(&format!(
+                "    for (int q = first_row(dy); q < end_row({height}, dy); ++q) {{ const Value v = {from}; {put} }}"
+            ));
         }
+        self.buffers = self.buffers.max(buffers);
         self.line("    return sum;\n}");
+    }
+
+    /// What happens to a value `v` of row q at the end of the segment.
+    fn end(&self) -> String {
+        let ((h, w), start) = (self.segment().output, self.images.scratch(self.number));
+        match self.segment().end {
+            End::Pool(_) => format!("keep<{h}, {w}>(scratch + {start}, column, q, dy, dx, v);"),
+            End::Flatten | End::Gap => "add(sum, v);".into(),
+        }
+    }
+
+    /// `one_offset` of the last segment, and `passes(x, y, warp, lane, patch, scratch)`: all offsets of the segments before it, one after the other.
+    fn passes(&mut self) {
+        let last = self.images.segments.len() - 1;
+        self.line(&format!("#define one_offset one_offset_{last}"));
+        self.line(
+            "INLINE void passes(const real *x, const real *y, int warp, int lane, Value *patch, Value *scratch) {",
+        );
+        for (number, segment) in self.images.segments[..last].iter().enumerate() {
+            let range = |wanted: &[isize]| match wanted {
+                [first, .., last] => format!("{first}, {}", last - first + 1),
+                [first] => format!("{first}, 1"),
+                [] => "0, 0".into(),
+            };
+            let [y, x] = &segment.offsets;
+            self.line(&format!(
+                "    each_offset<{}, {}>(warp, lane, [&](int dy, int dx) {{\n        \
+                 one_offset_{number}(x, y, lane % EACH, dy, dx, patch, scratch);\n    }});\n    __syncthreads();",
+                range(y),
+                range(x)
+            ));
+        }
+        self.line("}");
     }
 
     /// Row `q` of a buffer.
@@ -211,10 +272,19 @@ impl<'a> Writer<'a> {
 
     /// What reads the rows of a patch.
     fn from(&self, now: Now) -> String {
-        let (h, w) = self.segment.input;
+        let ((h, w), s) = (self.segment().input, self.segment().stride);
         match now {
-            Now::Pixels => {
-                format!("Pixels<{}, {h}, {w}, {}>(x, y, column, dy, dx)", self.images.channels, self.segment.stride)
+            Now::Input if self.number == 0 => {
+                format!("Pixels<{}, {h}, {w}, {s}>(x, y, column, dy, dx)", self.images.channels)
+            }
+            Now::Input => {
+                let before = &self.images.segments[self.number - 1];
+                let End::Pool(window) = before.end else {
+                    unreachable!("only a pool ends a segment that others follow")
+                };
+                let (size, step, (rows, columns)) = (window.size, window.stride, before.output);
+                let start = self.images.scratch(self.number - 1);
+                format!("Pooled<{size}, {step}, {rows}, {columns}, {w}, {s}>(scratch + {start}, column, dy, dx)")
             }
             Now::Buffer(buffer) => format!("[&](int q) {{ return {}; }}", self.row_of(buffer)),
         }
@@ -225,8 +295,8 @@ impl<'a> Writer<'a> {
         if let Now::Buffer(buffer) = now {
             return buffer;
         }
-        let (from, to, s) = (self.from(now), self.row_of(0), self.segment.stride);
-        let height = self.segment.input.0;
+        let (from, to, s) = (self.from(now), self.row_of(0), self.segment().stride);
+        let height = self.segment().input.0;
         let rows = format!("    each_row<{height}, {s}>(dy, {from}, [&](int q, Value v) {{ {to} = v; }});");
         self.line(&rows);
         0
@@ -242,7 +312,7 @@ impl<'a> Writer<'a> {
 
     /// A convolution with the activation behind it, or an activation alone; to a buffer, or added to the sum.
     fn pass(&mut self, stage: &Stage, fused: Option<&Stage>, now: Now, to: Option<usize>) {
-        let put = to.map_or("add(sum, v);".into(), |to| format!("{} = v;", self.row_of(to)));
+        let put = to.map_or_else(|| self.end(), |to| format!("{} = v;", self.row_of(to)));
         let from = self.from(now);
         let active = if matches!(stage.step, Step::Activation(_)) { Some(stage) } else { fused };
         self.line("    {");
@@ -254,7 +324,7 @@ impl<'a> Writer<'a> {
             let (size, step) = (window.size, window.stride);
             let (up, left) = (window.along(h).before, window.along(w).before);
             let weight = variances.weight / (size * size) as f64;
-            let first = now == Now::Pixels;
+            let first = now == Now::Input && self.number == 0;
             self.line(&format!(
                 "        convolve<{size}, {step}, {up}, {left}, {h}, {w}, {rows}, {before}, {after}, {first}>(\n            \
                  (real){weight:?}, (real){:?}, column, dy, dx, {from}, {to});",
