@@ -239,6 +239,7 @@ impl Fit for Ridge {
         let left_out = left_out.map(|scores| times(scores, roots.map(|r| r.mapv(|r| 1.0 / r)).as_ref()));
         let ended = (context.interrupted(), checkpoint.is_some());
         notes.extend(iteration.iter().filter_map(|i| i.note(&convergence, ended)));
+        notes.extend(iteration.iter().filter_map(|i| i.note_on_residual(x.nrows())));
         let sharpness = left_out.and_then(|scores| left_out_sharpness(y, None, (scores + &offset).view()));
         let kernel = self.kernel.clone();
         let reference = Reference::new(Origin::new("ridge", &kernel, x.dim(), context, start), x, context);

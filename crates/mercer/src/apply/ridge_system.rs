@@ -10,7 +10,7 @@ use super::conjugate_gradients::{Converged, Shifted};
 use super::monitor::{HeldOut, Kept, Monitor, Watch};
 use super::preconditioner::LowRankPreconditioner;
 use super::refinement::solve_positive_definite;
-use super::solvers::{Askotch, EigenPro, Epochs, Equations, Richardson, run};
+use super::solvers::{Askotch, EigenPro, Epochs, Equations, Richardson, rows_of_residual, run};
 use super::{Alpha, Convergence, EpochSolver, Tried};
 use crate::context::ONE_STEP;
 use crate::kernel::Kernel;
@@ -99,6 +99,14 @@ impl Iteration {
         let [was, unit] = if self.method.is_some() { ["was", "epochs"] } else { ["were", "products"] };
         let advice = "use more iterations, a preconditioner of higher rank or a larger α";
         found.early_end([self.name(), was, unit], self.tolerance, interrupted, advice)
+    }
+
+    /// What the residual is of, where it is not of all n rows.
+    pub fn note_on_residual(&self, n: usize) -> Option<String> {
+        let rows = self.method.and_then(|_| rows_of_residual(n))?;
+        Some(format!(
+            "the relative residual is estimated from {rows} of {n} rows, drawn at random, which tell it to about a percent"
+        ))
     }
 }
 

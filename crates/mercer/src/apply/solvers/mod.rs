@@ -96,6 +96,11 @@ pub(super) trait Judged {
 /// Rows from which the residual of many more is estimated.
 const SAMPLED: usize = 65_536;
 
+/// The rows of n from which the last residual is estimated; none where it is that of all.
+pub(super) fn rows_of_residual(n: usize) -> Option<usize> {
+    (n > 16 * SAMPLED).then_some(SAMPLED)
+}
+
 impl Judged for Equations<'_> {
     fn norms(&self) -> Result<Vec<f64>> {
         squares(self.y)
@@ -105,13 +110,13 @@ impl Judged for Equations<'_> {
     /// rows would take as long as an epoch.
     fn missed(&self, c: &Panel) -> Result<Vec<f64>> {
         let n = c.nrows();
-        if n <= 16 * SAMPLED {
+        let Some(count) = rows_of_residual(n) else {
             return squares(&self.residual(&Part::All, c)?);
-        }
-        let mut rows = Rng::new(n as u64).fork(0x7265_7369).sample(n, SAMPLED);
+        };
+        let mut rows = Rng::new(n as u64).fork(0x7265_7369).sample(n, count);
         rows.sort_unstable();
         let sums = squares(&self.residual(&Part::Rows(&rows), c)?)?;
-        Ok(sums.into_iter().map(|sum| sum * n as f64 / SAMPLED as f64).collect())
+        Ok(sums.into_iter().map(|sum| sum * n as f64 / count as f64).collect())
     }
 }
 
