@@ -170,6 +170,11 @@ impl<'a> Bundle<'a> {
         write_atomically(path, |w| self.write_to(w, &header))
     }
 
+    /// Whether ranks share a part of it.
+    pub(crate) fn is_dealt(&self) -> bool {
+        self.matrices.values().any(|matrix| matches!(matrix, Matrix::Dealt { .. }))
+    }
+
     /// Whether a part of it is on several ranks, of which another one writes the file.
     pub(crate) fn is_of_another_rank(&self) -> bool {
         let elsewhere = |matrix: &Matrix| matches!(matrix, Matrix::Dealt { deal, .. } if deal.group().rank() > 0);
