@@ -10,7 +10,7 @@ use mercer::kernel::Kernel;
 use mercer::linalg::Part;
 use mercer::operator::{KernelOperator, Operator, Precision, ShardedOperator};
 use mercer::rng::Rng;
-use mercer::spectrum::{BlockProblem, Certificate, Exact, Krylov, Method, Nystrom, Problem, Spectrum};
+use mercer::spectrum::{BlockProblem, Certificate, Exact, Krylov, Method, Nystrom, Problem, Spectrum, top_pairs};
 use mercer::{Device, FitContext, Group, Interrupt, Progress, Silent};
 use ndarray::{Array2, Axis, concatenate, s};
 use std::path::Path;
@@ -206,6 +206,33 @@ fn a_spectrum_its_certificate_and_its_file_are_those_of_one_process() {
             // Rank 0 writes the model of all ranks, which one process reads.
             let read = Spectrum::load(&all[0].4, Device::Cpu).unwrap();
             close(&read.transform(new.view()).unwrap(), &all[0].3, 1e-12, "the functions of the file");
+        }
+    }
+}
+
+/// Eigenvalues that SLEPc found on two ranks of MPI (`golden/slepc.py`).
+#[test]
+fn eigenvalues_are_those_of_slepc() {
+    let golden: serde_json::Value = serde_json::from_str(include_str!("golden/slepc.json")).unwrap();
+    let [n, d] = ["n", "d"].map(|name| golden[name].as_u64().unwrap() as usize);
+    let x = Array2::from_shape_fn((n, d), |(i, j)| {
+        let (i, j) = (i as f64, j as f64);
+        (1.3 * i * (j + 1.0) + j).sin() + 0.5 * (0.7 * i + 2.0 * j).cos()
+    });
+    let kernels = golden["eigenvalues"].as_object().unwrap();
+    assert_eq!(kernels.len(), 3);
+    for (name, want) in kernels {
+        let want: Vec<f64> = want.as_array().unwrap().iter().map(|value| value.as_f64().unwrap()).collect();
+        for size in [1, 2, 4] {
+            let found = on_threads(size, |group| {
+                let context = FitContext { group, ..FitContext::default() };
+                let own = x.slice(s![group.share(n), ..]);
+                let operator = ShardedOperator::new(&Kernel::parse(name).unwrap(), own, &context).unwrap();
+                top_pairs(&operator, want.len(), 1e-10, &context).unwrap().values
+            });
+            for (found, want) in found[0].iter().map(|value| value / n as f64).zip(&want) {
+                assert!((found - want).abs() < 1e-10 * want, "{name} on {size} ranks: {found} {want}");
+            }
         }
     }
 }

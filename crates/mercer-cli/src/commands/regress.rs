@@ -138,8 +138,8 @@ impl Regress {
         if !context.group.is_single() {
             fail_if!(
                 matrix || refused.is_some() && !on_all_points,
-                "on several ranks, {} not run; the methods nystrom, random-features and linear do, and ridge by --solver cg, askotch, eigenpro \
-                 or richardson with a kernel whose parameters are given or lengthscale=median",
+                "on several ranks, {} not run; the methods nystrom, random-features and linear do, and, with a kernel whose parameters are \
+                 given or lengthscale=median, --method ridge --solver cg, askotch, richardson and eigenpro without --rank",
                 refused.as_ref().map_or("--kernel precomputed does".into(), |option| format!("{option} does"))
             );
         }
