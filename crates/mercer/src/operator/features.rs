@@ -1,5 +1,6 @@
 //! Feature maps: the functions that eigenfunctions are combinations of.
 
+use super::sharded::cross_in_parts;
 use super::{FunctionSamples, LowRankOperator, Points, Precision, Real, cross_apply, gram_cross, in_precision};
 use crate::compute::Device;
 use crate::kernel::Kernel;
@@ -81,6 +82,11 @@ impl KernelFeatures {
     /// Features at `centres` `[m, d]`, their values computed in `precision` on `device`.
     pub fn new(kernel: &Kernel, centres: Array2<f64>, precision: Precision, device: Device) -> Self {
         KernelFeatures { kernel: kernel.clone(), centres, precision, device }
+    }
+
+    /// [`Features::project`] with a few centres at a time, for which a copy of all is not made.
+    pub(super) fn project_in_parts(&self, points: Points<'_>, a: ArrayView2<f64>) -> Result<Array2<f64>> {
+        cross_in_parts(&self.kernel, points.coordinates()?, (&self.centres).into(), a, self.precision, self.device)
     }
 
     /// Puts them into `bundle`, with the centres of all ranks.

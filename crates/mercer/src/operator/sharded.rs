@@ -3,7 +3,7 @@ use super::matrix_free::{AnyPoints, add_product, strips};
 use super::points::{Plan, Prepared};
 use super::sharded_features::ShardedFeatures;
 use super::tile::{Workspace, ranges};
-use super::{Extension, KernelFeatures, KernelOperator, Operator, Points, Real, cross_apply};
+use super::{Extension, KernelFeatures, KernelOperator, Operator, Points, Precision, Real, cross_apply};
 use crate::compute::Device;
 use crate::data::{CowRows, Matrix, Rows};
 use crate::group::{self, Number};
@@ -323,7 +323,8 @@ impl Operator for ShardedOperator<'_> {
     }
 
     fn cross(&self, points: Points<'_>, a: ArrayView2<f64>) -> Result<Array2<f64>> {
-        let mut sum = self.own.cross(points, self.own_rows(a))?;
+        let (kernel, precision, device) = (self.own.formula(), self.own.precision(), self.own.runs_on());
+        let mut sum = cross_in_parts(kernel, points.coordinates()?, self.own.x(), self.own_rows(a), precision, device)?;
         self.group().sum(sum.as_slice_mut().expect("own array"))?;
         Ok(sum)
     }
@@ -335,6 +336,23 @@ impl Operator for ShardedOperator<'_> {
     fn describe(&self) -> String {
         self.own.describe()
     }
+}
+
+/// `κ(X, Z) A` `[m, k]` for `A` `[z.n, k]`, a few thousand points Z at a time: what is prepared of all of them would be another copy.
+pub(super) fn cross_in_parts(
+    kernel: &Kernel,
+    x: Rows<'_>,
+    z: Rows<'_>,
+    a: ArrayView2<f64>,
+    precision: Precision,
+    device: Device,
+) -> Result<Array2<f64>> {
+    let mut sum = Array2::zeros((x.n(), a.ncols()));
+    for start in (0..z.n()).step_by(VISITORS) {
+        let few = start..z.n().min(start + VISITORS);
+        sum += &cross_apply(kernel, x, z.slice(few.clone()), a.slice(s![few, ..]), precision, device)?;
+    }
+    Ok(sum)
 }
 
 /// `K_ab V_b` `[used, k]` and `K_abᵀ V_a` `[b.n, k]` from one computation of the tiles, for the rows `used` of the points a.

@@ -35,7 +35,7 @@ impl Features for ShardedFeatures {
     }
 
     fn project(&self, points: Points<'_>, a: ArrayView2<f64>) -> Result<Array2<f64>> {
-        let mut sum = self.own.project(points, a)?;
+        let mut sum = self.own.project_in_parts(points, a)?;
         self.deal.sum(sum.as_slice_mut().expect("own array"))?;
         Ok(sum)
     }
