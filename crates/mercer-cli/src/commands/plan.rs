@@ -187,7 +187,7 @@ fn shown(steps: &[Step], block: usize) -> String {
         "a step",
         "entries of K",
         "vectors",
-        "small matrices",
+        "small",
         "network",
         "latency",
         "speed-up",

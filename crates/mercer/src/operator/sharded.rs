@@ -2,7 +2,7 @@ use super::couple::Couple;
 use super::matrix_free::{AnyPoints, add_product, strips};
 use super::points::{Plan, Prepared};
 use super::sharded_features::ShardedFeatures;
-use super::tile::{Workspace, ranges};
+use super::tile::{SIDE, Workspace, ranges};
 use super::{Extension, KernelFeatures, KernelOperator, Operator, Points, Precision, Real, cross_apply};
 use crate::compute::Device;
 use crate::data::{CowRows, Matrix, Rows};
@@ -43,8 +43,14 @@ pub struct ShardedOperator<'a> {
     diagonal: OnceLock<Array1<f64>>,
 }
 
-/// Points of another rank that are in memory at a time: whole tiles.
-pub(super) const VISITORS: usize = 10 * super::tile::SIDE;
+/// Points that are in memory at a time beside those of this rank, at most.
+const VISITORS: usize = 10 * SIDE;
+
+/// Points of `row` bytes of another rank that are in memory at a time: whole tiles, of a few megabytes.
+pub(super) fn visitors(row: usize) -> usize {
+    const BYTES: usize = 4 << 20;
+    (BYTES / row.max(1) / SIDE * SIDE).clamp(SIDE, VISITORS)
+}
 
 /// Which rows two ranks multiply when they meet, each counted from the first row of its rank.
 pub(super) struct Meeting {
@@ -119,18 +125,21 @@ impl<'a> ShardedOperator<'a> {
         let Meeting { from, to, sent, met, used } = meeting;
         let (x, b) = (self.own.x(), v.ncols());
         let mut theirs = Array2::zeros((met.len(), b));
-        for start in (0..sent.len().max(met.len())).step_by(VISITORS) {
-            let some = |rows: &Range<usize>| start.min(rows.end)..(start + VISITORS).min(rows.end);
+        let few = visitors(packed(x.slice(0..1)).len());
+        for start in (0..sent.len().max(met.len())).step_by(few) {
+            let some = |rows: &Range<usize>| start.min(rows.end)..(start + few).min(rows.end);
             let (going, coming) = (some(sent), some(met));
             let of_going = v.slice(s![going.clone(), ..]).as_standard_layout().into_owned();
             let both = [&packed(x.slice(going))[..], bytes(&of_going)].concat();
             let received = self.group().exchange(*to, &both, *from)?;
+            drop(both);
             if coming.is_empty() {
                 continue;
             }
             let (points, vectors) = received.split_at(received.len() - 8 * coming.len() * b);
             let visitors = unpacked(x, points, coming.len());
             let of_visitors = numbers::<f64>(vectors, (coming.len(), b));
+            drop(received);
             let [own, their] = self.products(visitors.rows(), used.clone(), [v, of_visitors.view()])?;
             let mut target = y.slice_mut(s![used.clone(), ..]);
             target += &own;
