@@ -26,6 +26,7 @@ mod graph;
 mod kernels;
 mod laplace;
 mod neural;
+mod ranks;
 mod solvers;
 mod views;
 
@@ -38,10 +39,14 @@ fn main() -> Result<(), Failure> {
     };
     // Where the data are made and prepared for a GPU, all cores may help.
     if !["gpu-epoch", "gpu-askotch", "gpu-stages"].iter().any(|name| job.starts_with(name)) {
-        rayon::ThreadPoolBuilder::new().num_threads(2).build_global()?;
+        let threads = if job == "ranks" { 1 } else { 2 };
+        rayon::ThreadPoolBuilder::new().num_threads(threads).build_global()?;
     }
     let bench = Bench { folder: PathBuf::from(folder), repeats: repeats.parse()? };
     let mut result = bench.run(job)?;
+    if result.is_null() {
+        return Ok(());
+    }
     result["peak_bytes"] = json!(peak_memory());
     println!("{result}");
     Ok(())
@@ -72,6 +77,7 @@ impl Bench {
             "search-cosine" => self.search(Metric::Cosine),
             #[cfg(feature = "usearch")]
             other if other.starts_with("graph-") => graph::run(other[6..].parse()?, self.repeats),
+            "ranks" => ranks::run(self.repeats),
             "gp-step-2000" => self.process_step(),
             "covertype-ridge" => self.covertype(false),
             "covertype-logistic" => self.covertype(true),

@@ -140,8 +140,7 @@ impl Context {
             budget: self.budget,
             seed: self.seed,
             progress,
-            // Several ranks would not see it at the same step.
-            interrupt: self.group.is_single().then_some(&INTERRUPT),
+            interrupt: Some(&INTERRUPT),
             group: self.group,
             ..FitContext::default()
         }

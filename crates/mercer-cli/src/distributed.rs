@@ -4,14 +4,17 @@ use crate::args::Command;
 use crate::context::{self, Context};
 use crate::{exit_code, sentence};
 use mercer::data::{Dataset, write_nothing};
-use mercer::group::{Launcher, Mpi};
+use mercer::group::{Launcher, Mpi, Ranks};
 use mercer::{Error, Group, Result, fail_if};
 use std::ffi::OsString;
 use std::process::ExitCode;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 /// The ranks of this run, where there are several.
 static RANKS: OnceLock<&'static Mpi> = OnceLock::new();
+
+/// The same as members of a group.
+static MEMBERS: OnceLock<Arc<dyn Ranks>> = OnceLock::new();
 
 /// Begins a run of several ranks, where a launcher started this process as one of them or `--distributed` is given.
 pub fn begin(arguments: &[OsString]) -> Result<()> {
@@ -25,6 +28,7 @@ pub fn begin(arguments: &[OsString]) -> Result<()> {
             std::process::exit(crate::BAD_INPUT.into());
         }
     })?;
+    MEMBERS.get_or_init(|| Arc::new(ranks));
     if RANKS.get_or_init(|| ranks).is_first() {
         return Ok(());
     }
@@ -34,7 +38,7 @@ pub fn begin(arguments: &[OsString]) -> Result<()> {
 
 /// The ranks that compute together.
 pub fn group() -> Group<'static> {
-    RANKS.get().map_or(Group::SINGLE, |ranks| Group::new(*ranks))
+    MEMBERS.get().map_or(Group::SINGLE, Group::new)
 }
 
 /// Refuses the commands that do not run on several ranks.

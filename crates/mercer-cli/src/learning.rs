@@ -191,8 +191,11 @@ impl Learning {
 
     /// Whether ranks share the products of the solver that was asked for, on all points and under a kernel that is known.
     pub fn solves_on_ranks(&self, candidates: &[Expression]) -> bool {
-        let by_cg = matches!(self.method, Way::Auto | Way::Ridge) && self.solver == Some(Solver::Cg);
-        by_cg && !self.searches(candidates) && !self.is_logistic() && self.solving.keeping.checkpoint.is_none()
+        let by_products = match self.method {
+            Way::Auto | Way::Ridge => self.solver.is_some_and(|solver| solver != Solver::Direct),
+            method => matches!(method, Way::Askotch | Way::Eigenpro | Way::Richardson) && self.rank.is_none(),
+        };
+        by_products && !self.searches(candidates) && !self.is_logistic()
     }
 
     pub(crate) fn weights(&self) -> ClassWeights {

@@ -26,10 +26,12 @@ pub fn listen() {
 }
 
 fn interrupt() {
-    if !distributed::group().is_single() {
-        // Several ranks would not end at the same step. The launcher says why it ends them.
-        std::process::exit(INTERRUPTED_EXIT_CODE);
-    }
+    // One of several ranks speaks for all, where the launcher sends the signal to each.
+    let say = |text: std::fmt::Arguments| {
+        if distributed::group().rank() == 0 {
+            say(text);
+        }
+    };
     let again = INTERRUPT.requested();
     let kept = INTERRUPT.request();
     // On a terminal the line may have a progress bar.

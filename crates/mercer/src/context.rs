@@ -29,7 +29,7 @@ pub struct FitContext<'a> {
     pub progress: &'a dyn Progress,
     /// Asks from outside (by Ctrl-C, for example) to end early with the best result so far.
     pub interrupt: Option<&'a Interrupt>,
-    /// The processes that compute together. An interrupt would not reach all at the same step: with several there is none.
+    /// The processes that compute together. An interrupt of one ends the work of all at the same step, where it can be ended on several.
     pub group: Group<'a>,
 }
 
@@ -61,9 +61,17 @@ impl FitContext<'_> {
         Stage { outer: self.progress, name: format!("{what} {number} of {total}") }
     }
 
-    /// Whether the user asked to end early.
+    /// Whether the user asked to end early. Collective: where one rank was asked, all are.
     pub fn interrupted(&self) -> bool {
-        self.interrupt.is_some_and(Interrupt::requested)
+        let Some(interrupt) = self.interrupt else { return false };
+        if self.group.is_single() {
+            return interrupt.requested();
+        }
+        let own = [u8::from(interrupt.requested() || interrupt.agreed.load(Ordering::SeqCst))];
+        // Where a rank is lost, what follows says so.
+        let any = self.group.all_gather(&own).is_ok_and(|all| all.iter().any(|rank| rank[..] == [1]));
+        interrupt.agreed.store(any, Ordering::SeqCst);
+        any
     }
 
     /// Says that, for as long as the returned value lives, there is a result that an interrupt does not lose.
@@ -72,7 +80,7 @@ impl FitContext<'_> {
         if let Some(interrupt) = self.interrupt {
             interrupt.keepers.fetch_add(1, Ordering::SeqCst);
         }
-        KeepsBest(self.interrupt)
+        KeepsBest { interrupt: self.interrupt, alone: self.group.is_single() }
     }
 }
 
@@ -91,6 +99,8 @@ impl FitContext<'_> {
 #[derive(Debug, Default)]
 pub struct Interrupt {
     requested: AtomicBool,
+    /// Whether all ranks know of the request.
+    agreed: AtomicBool,
     /// How many parts of the work have a result that they would return.
     keepers: AtomicUsize,
 }
@@ -98,7 +108,7 @@ pub struct Interrupt {
 impl Interrupt {
     /// Not requested.
     pub const fn new() -> Interrupt {
-        Interrupt { requested: AtomicBool::new(false), keepers: AtomicUsize::new(0) }
+        Interrupt { requested: AtomicBool::new(false), agreed: AtomicBool::new(false), keepers: AtomicUsize::new(0) }
     }
 
     /// Asks to end early. False where the work has no result yet that it could return.
@@ -115,18 +125,31 @@ impl Interrupt {
 
 /// Work that has a result which an interrupt does not lose. Example: [`Interrupt`].
 #[must_use = "it lasts for as long as the value lives"]
-pub struct KeepsBest<'a>(Option<&'a Interrupt>);
+pub struct KeepsBest<'a> {
+    interrupt: Option<&'a Interrupt>,
+    /// Whether this is the only process.
+    alone: bool,
+}
 
 impl KeepsBest<'_> {
-    /// Whether this work was asked to end early. The request is answered by that: what follows goes on, until it is asked itself.
+    /// Whether this work was asked to end early. The request is answered by that: what follows goes on, until it is asked itself. On several ranks,
+    /// only a request that [`FitContext::interrupted`] has found counts.
     pub fn cut_short(&self) -> bool {
-        self.0.is_some_and(|interrupt| interrupt.requested.swap(false, Ordering::SeqCst))
+        let Some(interrupt) = self.interrupt else { return false };
+        if self.alone {
+            return interrupt.requested.swap(false, Ordering::SeqCst);
+        }
+        let agreed = interrupt.agreed.swap(false, Ordering::SeqCst);
+        if agreed {
+            interrupt.requested.store(false, Ordering::SeqCst);
+        }
+        agreed
     }
 }
 
 impl Drop for KeepsBest<'_> {
     fn drop(&mut self) {
-        if let Some(interrupt) = self.0 {
+        if let Some(interrupt) = self.interrupt {
             interrupt.keepers.fetch_sub(1, Ordering::SeqCst);
         }
     }

@@ -5,6 +5,8 @@
 
 use crate::data::{write_atomically, write_elements};
 use crate::finite::{non_finite, non_finite_row};
+use crate::group::bytes;
+use crate::linalg::Deal;
 use crate::{Error, Registry, Result, fail_if};
 use memmap2::{Mmap, MmapMut};
 use ndarray::{Array2, CowArray, Ix2};
@@ -62,6 +64,11 @@ pub struct Bundle<'a> {
 #[derive(Clone, Debug)]
 enum Matrix<'a> {
     Array(CowArray<'a, f64, Ix2>),
+    /// The rows of this rank, of those of a group.
+    Dealt {
+        own: CowArray<'a, f64, Ix2>,
+        deal: Deal,
+    },
     /// Little-endian elements in row-major order, all finite.
     Mapped {
         file: Arc<Mmap>,
@@ -81,6 +88,13 @@ impl<'a> Bundle<'a> {
     /// Stores a matrix under a name: an `ArrayView2`, which is borrowed, or an `Array2`.
     pub fn put(&mut self, name: &str, matrix: impl Into<CowArray<'a, f64, Ix2>>) {
         self.matrices.insert(name.to_owned(), Matrix::Array(matrix.into()));
+    }
+
+    /// Stores a matrix of which this process has the rows `own`. What is made of the bundle is then collective, and rank 0 makes it.
+    pub(crate) fn put_dealt(&mut self, name: &str, own: impl Into<CowArray<'a, f64, Ix2>>, deal: &Deal) {
+        let (own, deal) = (own.into(), deal.clone());
+        let matrix = if deal.is_whole() { Matrix::Array(own) } else { Matrix::Dealt { own, deal } };
+        self.matrices.insert(name.to_owned(), matrix);
     }
 
     /// The value of that name.
@@ -115,6 +129,7 @@ impl<'a> Bundle<'a> {
         match self.matrices.get(name) {
             None => Err(Error::input(format!("the model has no matrix '{name}'"))),
             Some(Matrix::Array(array)) => Ok(array.to_owned()),
+            Some(Matrix::Dealt { own, deal }) => deal.gathered(own.to_owned()),
             Some(Matrix::Mapped { file, bytes, shape }) => {
                 let values = numbers(&file[bytes.clone()]).collect();
                 Ok(Array2::from_shape_vec(*shape, values).expect("checked when the file was opened"))
@@ -136,8 +151,9 @@ impl<'a> Bundle<'a> {
     /// The first number that is NaN or infinite, and where it is.
     fn non_finite(&self) -> Option<String> {
         let in_matrix = |(name, matrix): (&String, &Matrix)| match matrix {
-            Matrix::Array(array) => {
-                non_finite_row(array.view()).map(|(i, value)| format!("{name}, row {}, is {value}", i + 1))
+            Matrix::Array(array) | Matrix::Dealt { own: array, .. } => {
+                let first = matrix.first();
+                non_finite_row(array.view()).map(|(i, value)| format!("{name}, row {}, is {value}", first + i + 1))
             }
             Matrix::Mapped { .. } => None,
         };
@@ -148,7 +164,21 @@ impl<'a> Bundle<'a> {
     /// bundle with a number that is not finite is refused.
     pub fn write(&self, path: &Path) -> Result<()> {
         let header = self.checked_header().map_err(|e| Error::file(path, e))?;
+        if self.is_of_another_rank() {
+            return self.write_to(&mut io::sink(), &header).map_err(|e| Error::io(path, e));
+        }
         write_atomically(path, |w| self.write_to(w, &header))
+    }
+
+    /// Whether ranks share a part of it.
+    pub(crate) fn is_dealt(&self) -> bool {
+        self.matrices.values().any(|matrix| matches!(matrix, Matrix::Dealt { .. }))
+    }
+
+    /// Whether a part of it is on several ranks, of which another one writes the file.
+    pub(crate) fn is_of_another_rank(&self) -> bool {
+        let elsewhere = |matrix: &Matrix| matches!(matrix, Matrix::Dealt { deal, .. } if deal.group().rank() > 0);
+        self.matrices.values().any(elsewhere)
     }
 
     /// What [`Self::write`] writes, in memory.
@@ -314,9 +344,18 @@ impl Matrix<'_> {
         Ok(Matrix::Mapped { file: file.clone(), bytes: start..start + view.data().len(), shape: [n, m] })
     }
 
+    /// The first row that is here.
+    fn first(&self) -> usize {
+        match self {
+            Matrix::Dealt { own, deal } => deal.rows(own.nrows()).start,
+            _ => 0,
+        }
+    }
+
     fn shape(&self) -> [usize; 2] {
         match self {
             Matrix::Array(array) => array.dim().into(),
+            Matrix::Dealt { own, deal } => [deal.shares().map_or(own.nrows(), |shares| shares.n()), own.ncols()],
             Matrix::Mapped { shape, .. } => *shape,
         }
     }
@@ -324,6 +363,10 @@ impl Matrix<'_> {
     fn write(&self, w: &mut dyn io::Write) -> io::Result<()> {
         match self {
             Matrix::Array(array) => write_elements(w, array.view()),
+            Matrix::Dealt { own, deal } => {
+                let rows = own.as_standard_layout();
+                deal.to_first(bytes(rows.as_slice().expect("row by row")), &mut |bytes| w.write_all(bytes))
+            }
             Matrix::Mapped { file, bytes, .. } => w.write_all(&file[bytes.clone()]),
         }
     }

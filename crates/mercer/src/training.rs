@@ -279,7 +279,7 @@ impl<'a> Run<'a> {
             if task.converged() {
                 return Ok(Stop::Converged);
             }
-            if self.saved.elapsed().as_secs_f64() >= self.saving.seconds {
+            if self.save_is_due()? {
                 if task.saves_anywhere() {
                     self.keep(task)?;
                 }
@@ -293,6 +293,15 @@ impl<'a> Run<'a> {
                 Err(error) => self.recover(task, error)?,
             }
         }
+    }
+
+    /// Whether the time between two checkpoints has passed: on rank 0, which decides for all.
+    fn save_is_due(&self) -> Result<bool> {
+        let own = self.saved.elapsed().as_secs_f64() >= self.saving.seconds;
+        if self.saving.path.is_none() || self.context.group.is_single() {
+            return Ok(own);
+        }
+        Ok(self.context.group.all_gather(&[u8::from(own)])?[0] == [1])
     }
 
     /// Holds the result, from the first on.
@@ -367,7 +376,9 @@ impl<'a> Run<'a> {
     }
 
     fn write(&mut self) -> Result<()> {
-        if let Some(path) = self.saving.path.filter(|_| self.context.group.rank() == 0) {
+        // Rank 0 writes for all; the others give it what they have.
+        let first = self.context.group.rank() == 0;
+        if let Some(path) = self.saving.path.filter(|_| first || self.checkpoint.is_of_another_rank()) {
             self.checkpoint.write(path)?;
         }
         self.saved = Instant::now();
@@ -376,7 +387,8 @@ impl<'a> Run<'a> {
 
     /// The error of a device that failed, with what was kept: the last good state is in host memory.
     fn rescue(&mut self, error: Error) -> Error {
-        let failed = matches!(error, Error::Device(_) | Error::DeviceMemory { .. });
+        // Ranks that have lost one of them cannot write together any more.
+        let failed = matches!(error, Error::Device(_) | Error::DeviceMemory { .. }) && !self.checkpoint.is_dealt();
         let Some(path) = self.saving.path.filter(|_| failed) else { return error };
         let kept = match self.write() {
             Ok(()) => format!("the last good state is in {}; training can resume from it", path.display()),

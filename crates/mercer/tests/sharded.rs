@@ -1,15 +1,19 @@
 //! Points and products that several ranks share, against the same in one process. Ranks are threads here; `.ci/distributed` runs processes
 //! under MPI.
 
-use mercer::apply::{Alpha, EpochSolver, FeatureMap, FeatureRidge, Fit, Predict, Ridge, RidgeSolver};
+use mercer::apply::{
+    Alpha, Checkpoint, EpochSolver, FeatureMap, FeatureRidge, Fit, Monitoring, Predict, Ridge, RidgeSolver,
+};
 use mercer::data::{BlockDataset, BlockOptions, Matrix, ReadOptions, Rows, TableBlocks, Target, write_npy};
 use mercer::group::on_threads;
 use mercer::kernel::Kernel;
+use mercer::linalg::Part;
 use mercer::operator::{KernelOperator, Operator, Precision, ShardedOperator};
 use mercer::rng::Rng;
-use mercer::spectrum::{BlockProblem, Certificate, Krylov, Nystrom, Problem, Spectrum};
-use mercer::{Device, FitContext, Group, Silent};
+use mercer::spectrum::{BlockProblem, Certificate, Exact, Krylov, Method, Nystrom, Problem, Spectrum, top_pairs};
+use mercer::{Device, FitContext, Group, Interrupt, Progress, Silent};
 use ndarray::{Array2, Axis, concatenate, s};
+use std::path::Path;
 
 /// Points far from the origin, of which every seventh is the same as another one, as a rule on another rank.
 fn points(n: usize, d: usize) -> Array2<f64> {
@@ -118,11 +122,29 @@ fn blocks_parts_and_functions_are_those_of_one_process() {
                 1e-13,
                 "cross",
             );
-            let [got, want] = [sharded as &dyn Operator, whole].map(|operator| {
-                let functions = operator.extend(None, a.clone()).unwrap();
-                functions.features.project(new.view().into(), functions.coefficients.view()).unwrap()
-            });
-            assert_eq!(got, want, "functions have the same centres");
+            let functions = |operator: &dyn Operator, rows: Option<&[usize]>, a: &Array2<f64>| {
+                let functions = operator.extend(rows, a.clone()).unwrap();
+                let features = functions.features;
+                let values = features.project(new.view().into(), functions.coefficients.view()).unwrap();
+                (values, features.eval(new.view().into()).unwrap())
+            };
+            let [got, want] = [sharded as &dyn Operator, whole].map(|operator| functions(operator, None, &a));
+            close(&got.0, &want.0, 1e-13, "functions");
+            close(&got.1, &want.1, 1e-14, "features of the same centres");
+            let [got, want] = [sharded as &dyn Operator, whole].map(|operator| functions(operator, Some(&few), &rest));
+            assert_eq!(got, want, "functions of a few centres");
+            // Vectors that are dealt as the points are.
+            let deal = sharded.deal();
+            assert!(!deal.is_whole());
+            let dealt = deal.panel(Device::Cpu, a.view()).unwrap();
+            let product =
+                |rows: &Part<'_>| sharded.product_panel(rows, &Part::All, &dealt).unwrap().into_host().unwrap();
+            close(&product(&Part::All), &whole.apply(a.view()).unwrap(), 1e-13, "all rows of dealt vectors");
+            let want = whole.product_panel(&Part::Rows(&few), &Part::All, &a.clone().into()).unwrap();
+            close(&product(&Part::Rows(&few)), &want.into_host().unwrap(), 1e-13, "some rows of dealt vectors");
+            let block = sharded.block_panel(&Part::All, &Part::Rows(&few), Device::Cpu).unwrap();
+            assert!(block.deal().is(&deal));
+            close(&block.into_host().unwrap(), &whole.block(&all, &few).unwrap(), 1e-14, "a block of all rows");
         });
     }
 }
@@ -145,27 +167,72 @@ fn vectors_that_differ_are_refused_with_the_rank() {
     assert!(refused.iter().all(|why| why.as_deref() == Some("2 points are too few for 3 ranks; use fewer ranks")));
 }
 
+/// By Krylov with held-out points and without, and by the exact method: eigenvalues, functions, certificates, and the file of the model.
 #[test]
-fn a_spectrum_and_its_certificate_are_those_of_one_process() {
+fn a_spectrum_its_certificate_and_its_file_are_those_of_one_process() {
     let (x, new) = (points(400, 2), points(60, 2));
-    let kernel = Kernel::parse("rbf(1)").unwrap();
-    let fit = |group: Group<'_>| {
-        let context = FitContext { group, seed: 5, ..FitContext::default() };
-        let operator = ShardedOperator::new(&kernel, x.slice(s![group.share(400), ..]), &context).unwrap();
-        let problem = Problem { operator: &operator, k: 6, context };
-        Spectrum::fit(&Krylov { tolerance: 1e-10 }, &problem, Some(new.view().into())).unwrap()
-    };
-    let one = fit(Group::SINGLE);
-    for size in [2, 4] {
-        for other in on_threads(size, fit) {
-            for (a, b) in one.eigenvalues.iter().zip(&other.eigenvalues) {
-                assert!((a - b).abs() < 1e-12 * a, "{a} {b} on {size} ranks");
+    let (kernel, folder) = (Kernel::parse("rbf(1)").unwrap(), tempfile::tempdir().unwrap());
+    for (exact, held_out) in [(false, true), (false, false), (true, true)] {
+        let fit = |group: Group<'_>| {
+            let context = FitContext { group, seed: 5, ..FitContext::default() };
+            let operator = ShardedOperator::new(&kernel, x.slice(s![group.share(400), ..]), &context).unwrap();
+            let problem = Problem { operator: &operator, k: 6, context };
+            let method: &dyn Method = if exact { &Exact } else { &Krylov { tolerance: 1e-10 } };
+            let spectrum = Spectrum::fit(method, &problem, held_out.then(|| new.view().into())).unwrap();
+            let functions = spectrum.transform(new.view()).unwrap();
+            let file = folder.path().join(format!("{}-of-{}.mercer", group.rank(), group.size()));
+            spectrum.save(&file).unwrap();
+            (spectrum.eigenvalues, spectrum.certificate, spectrum.origin, functions, file)
+        };
+        let one = fit(Group::SINGLE);
+        for size in [2, 4] {
+            let all = on_threads(size, fit);
+            for other in &all {
+                for (a, b) in one.0.iter().zip(&other.0) {
+                    assert!((a - b).abs() < 1e-12 * one.0[0], "{a} {b} on {size} ranks");
+                }
+                assert_eq!((other.2.n, other.2.d), (400, 2));
+                // Twin points make no pair equal; signs are those of the same start.
+                let signs = (&one.3 * &other.3).sum_axis(Axis(0)).mapv(f64::signum);
+                close(&(&other.3 * &signs), &one.3, 1e-9, "functions");
+                assert!((one.1.trace - other.1.trace).abs() < 1e-13);
+                assert_eq!(one.1.standing, other.1.standing);
+                let residuals = one.1.population_residual.iter().zip(&other.1.population_residual);
+                for (a, b) in residuals.map(|(a, b)| (a.unwrap(), b.unwrap())) {
+                    assert!((a - b).abs() < 1e-7, "{a} {b}");
+                }
+                assert_eq!(other.3, all[0].3, "all ranks have the same bits");
             }
-            assert_eq!((other.origin.n, other.origin.d), (400, 2));
-            let [a, b] = [&one, &other].map(|spectrum| spectrum.transform(new.view()).unwrap());
-            // Twin points make no pair equal; signs are those of the same start.
-            close(&b, &a, 1e-9, "functions");
-            assert!((one.certificate.trace - other.certificate.trace).abs() < 1e-13);
+            // Rank 0 writes the model of all ranks, which one process reads.
+            let read = Spectrum::load(&all[0].4, Device::Cpu).unwrap();
+            close(&read.transform(new.view()).unwrap(), &all[0].3, 1e-12, "the functions of the file");
+        }
+    }
+}
+
+/// Eigenvalues that SLEPc found on two ranks of MPI (`golden/slepc.py`).
+#[test]
+fn eigenvalues_are_those_of_slepc() {
+    let golden: serde_json::Value = serde_json::from_str(include_str!("golden/slepc.json")).unwrap();
+    let [n, d] = ["n", "d"].map(|name| golden[name].as_u64().unwrap() as usize);
+    let x = Array2::from_shape_fn((n, d), |(i, j)| {
+        let (i, j) = (i as f64, j as f64);
+        (1.3 * i * (j + 1.0) + j).sin() + 0.5 * (0.7 * i + 2.0 * j).cos()
+    });
+    let kernels = golden["eigenvalues"].as_object().unwrap();
+    assert_eq!(kernels.len(), 3);
+    for (name, want) in kernels {
+        let want: Vec<f64> = want.as_array().unwrap().iter().map(|value| value.as_f64().unwrap()).collect();
+        for size in [1, 2, 4] {
+            let found = on_threads(size, |group| {
+                let context = FitContext { group, ..FitContext::default() };
+                let own = x.slice(s![group.share(n), ..]);
+                let operator = ShardedOperator::new(&Kernel::parse(name).unwrap(), own, &context).unwrap();
+                top_pairs(&operator, want.len(), 1e-10, &context).unwrap().values
+            });
+            for (found, want) in found[0].iter().map(|value| value / n as f64).zip(&want) {
+                assert!((found - want).abs() < 1e-10 * want, "{name} on {size} ranks: {found} {want}");
+            }
         }
     }
 }
@@ -249,5 +316,62 @@ fn ridge_regression_by_conjugate_gradients_is_that_of_one_process() {
         for other in on_threads(size, fit) {
             close(&other, &one, 1e-12, "coefficients");
         }
+    }
+}
+
+/// Asks to end early after some iterations, on one rank alone.
+struct Stopper {
+    at: Option<usize>,
+    interrupt: Interrupt,
+}
+
+impl Progress for Stopper {
+    fn step(&self, what: &str, done: usize, _: usize, _: &str) {
+        if Some(done) == self.at && ["conjugate gradients", "ASkotch", "Richardson's iteration"].contains(&what) {
+            assert!(self.interrupt.request(), "{what}: there is an iterate to keep");
+        }
+    }
+}
+
+/// One checkpoint of all ranks, which the same number of them continues to the same bits, and another number to the same result.
+#[test]
+fn ranks_are_interrupted_together_and_continued_on_any_number() {
+    let (x, folder) = (points(300, 2), tempfile::tempdir().unwrap());
+    let y = Target::Values(x.axis_iter(Axis(0)).map(|x| (x[0] + 0.5 * x[1]).sin()).collect());
+    let by_epochs = |solver| RidgeSolver::Epochs { solver, tolerance: 1e-7, epochs: 60 };
+    let cg = RidgeSolver::ConjugateGradients { tolerance: 1e-11, iterations: 400, rank: Some(20) };
+    for solver in [cg, by_epochs(EpochSolver::Askotch), by_epochs(EpochSolver::Richardson)] {
+        let kernel = Kernel::parse("matern32(1)").unwrap();
+        let ridge = Ridge { alpha: Alpha::Fixed(1e-2), solver, ..Ridge::new(kernel) };
+        let fit = |group: Group<'_>, file: Option<&Path>, resume: bool, stop: Option<usize>| {
+            let at = stop.filter(|_| group.rank() + 1 == group.size());
+            let stopper = Stopper { at, interrupt: Interrupt::new() };
+            let context =
+                FitContext { group, progress: &stopper, interrupt: Some(&stopper.interrupt), ..FitContext::default() };
+            let checkpoint = file.map(|file| Checkpoint { resume, ..Checkpoint::new(file) });
+            let monitoring = Monitoring { checkpoint, held_out: None };
+            let fitted = Ridge { monitoring, ..ridge.clone() }.fit(x.view(), &y, &context).unwrap();
+            (fitted.coefficients.clone(), fitted.notes().join(" "), fitted.convergence.iterations.unwrap())
+        };
+        let whole = on_threads(2, |group| fit(group, None, false, None));
+        assert!((11..400).contains(&whole[0].2), "{solver:?} took {}", whole[0].2);
+        let stopped = folder.path().join("stopped");
+        let part = on_threads(2, |group| fit(group, Some(&stopped), false, Some(5)));
+        for rank in &part {
+            assert!(rank.1.contains("interrupted after") && rank.0 == part[0].0, "{solver:?}: {}", rank.1);
+            assert_ne!(rank.0, whole[0].0, "{solver:?}");
+        }
+        for size in [2, 3, 1] {
+            let file = folder.path().join(format!("on-{size}"));
+            std::fs::copy(&stopped, &file).unwrap();
+            for again in on_threads(size, |group| fit(group, Some(&file), true, None)) {
+                match size {
+                    2 => assert_eq!(again, whole[0], "{solver:?}"),
+                    _ => close(&again.0, &whole[0].0, 1e-8, &format!("{solver:?} continued on {size} ranks")),
+                }
+            }
+            std::fs::remove_file(&file).unwrap();
+        }
+        std::fs::remove_file(&stopped).unwrap();
     }
 }

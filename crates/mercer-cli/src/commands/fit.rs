@@ -163,8 +163,8 @@ impl Fit {
                 }
                 None if !context.group.is_single() => {
                     fail_if!(
-                        self.method.name != "krylov" || page.is_some(),
-                        "{} not run on several ranks; the methods krylov, nystrom, rff (without --ritz) and those that train networks do",
+                        !["krylov", "exact"].contains(&self.method.name) || page.is_some(),
+                        "{} not run on several ranks; the methods krylov, exact, nystrom, rff (without --ritz) and those that train networks do",
                         if page.is_some() {
                             "--report does".into()
                         } else {
@@ -227,6 +227,9 @@ impl Fit {
             self.certify.as_ref().map(|file| self.reader.open_like(file, data.schema(), context)).transpose()?;
         let fresh = fresh.as_ref().or(data.held_out()).map(|data| data.x.rows().into());
         let method = (self.method.make)(&self.options, data.n(), self.k);
+        // A pass that ends early on one rank ends at another block on the next.
+        let interrupt = fit_context.interrupt.filter(|_| context.group.is_single());
+        let fit_context = FitContext { interrupt, ..fit_context };
         let problem = BlockProblem { data: &data, kernel: &kernel, k: self.k, context: fit_context };
         let spectrum = Spectrum::fit_blocks(method.as_ref(), &problem, fresh)?;
         show(&self.noted(spectrum, context), data.schema(), None, out, context)

@@ -6,10 +6,10 @@ use crate::text;
 use clap::Args;
 use mercer::error::human_bytes;
 use mercer::kernel::Expression;
-use mercer::linalg::Panel;
+use mercer::linalg::{Panel, eigh};
 use mercer::operator::{Operator, Precision, ProductCost};
 use mercer::rng::Rng;
-use mercer::{FitContext, Result, Silent};
+use mercer::{Device, FitContext, Result, Silent};
 use ndarray::Array2;
 use serde::Serialize;
 use std::time::Instant;
@@ -60,8 +60,10 @@ struct Step {
     ranks: usize,
     /// Entries of K, shared.
     kernel: f64,
-    /// The algebra of the basis, the same on every rank.
+    /// The algebra of the basis, shared.
     vectors: f64,
+    /// The eigendecomposition of a small matrix, the same on every rank.
+    small: f64,
     /// Bytes over the network.
     network: f64,
     /// Waiting for messages.
@@ -80,25 +82,36 @@ const LONG: usize = 20_000;
 /// orthogonalisations, with a basis of three and a half blocks on average.
 const ALGEBRA: f64 = 50.0;
 
+/// Blocks of which the basis consists on average.
+const BASIS: usize = 4;
+
+/// Gatherings that all ranks wait for in a step: twelve sums of two each, ten comparisons of two each.
+const GATHERINGS: f64 = 44.0;
+
 impl Plan {
     pub fn run(self, context: &Context) -> Result<()> {
         let block = self.k as usize + 8;
         let fit = FitContext { precision: self.precision, ..context.fit(&Silent) };
         let (entry, multiply_add) = (self.seconds_of_entry(block, &fit)?, seconds_of_multiply_add(block, context)?);
-        let vectors = ALGEBRA * self.rows as f64 * (block * block) as f64 * multiply_add;
+        let (vectors, small) = (ALGEBRA * (block * block) as f64 * multiply_add, seconds_of_eigenpairs(block)?);
         let row = self.columns as usize * self.precision.bytes() as usize;
         let step = |ranks: usize| {
             let cost = ProductCost::new(self.rows as usize, row, block, ranks);
-            let (kernel, network) = (cost.entries * entry, cost.bytes / (1e9 * self.bandwidth));
-            let waiting = cost.messages * 1e-6 * self.latency;
+            let own = (self.rows as f64 / ranks as f64).ceil();
+            // Twice the numbers that are summed, which are small matrices.
+            let sums = if ranks > 1 { 16.0 * 2.0 * ((BASIS * block) as f64).powi(2) } else { 0.0 };
+            let (kernel, network) = (cost.entries * entry, (cost.bytes + sums) / (1e9 * self.bandwidth));
+            let waiting = (cost.messages + GATHERINGS * (ranks as f64).log2().ceil()) * 1e-6 * self.latency;
+            let vectors = vectors * own;
             let points = 2 * (self.rows * row as u64).div_ceil(ranks as u64);
             Step {
                 ranks,
                 kernel,
                 vectors,
+                small,
                 network,
                 waiting,
-                seconds: kernel + vectors + network + waiting,
+                seconds: kernel + vectors + small + network + waiting,
                 speedup: 1.0,
                 points,
             }
@@ -128,11 +141,21 @@ impl Plan {
 
 /// Seconds of a multiply-add in products of long vectors.
 fn seconds_of_multiply_add(block: usize, context: &Context) -> Result<f64> {
-    let (basis, v) = (normal(LONG, 4 * block), normal(LONG, block));
+    let (basis, v) = (normal(LONG, BASIS * block), normal(LONG, block));
     let basis = Panel::from_host(context.device, basis)?;
     let v = Panel::from_host(context.device, v)?;
     let seconds = least_seconds(|| basis.matmul(basis.t_matmul(&v)?.view()).map(|_| ()))?;
-    Ok(seconds / (2 * LONG * 4 * block * block) as f64)
+    Ok(seconds / (2 * LONG * BASIS * block * block) as f64)
+}
+
+/// Seconds of the eigendecompositions of a step: that of the basis, and four of a block.
+fn seconds_of_eigenpairs(block: usize) -> Result<f64> {
+    let of_order = |order: usize| {
+        let a = normal(order, order);
+        let a = &a + &a.t();
+        least_seconds(|| eigh(Device::Cpu, a.view()).map(|_| ()))
+    };
+    Ok(of_order(BASIS * block)? + 4.0 * of_order(block)?)
 }
 
 /// The least time of three runs.
@@ -153,17 +176,28 @@ fn normal(n: usize, d: usize) -> Array2<f64> {
 
 fn shown(steps: &[Step], block: usize) -> String {
     let row = |step: &Step| {
-        let parts = [step.seconds, step.kernel, step.vectors, step.network, step.waiting].map(text::seconds);
+        let parts =
+            [step.seconds, step.kernel, step.vectors, step.small, step.network, step.waiting].map(text::seconds);
         let share = text::percent(step.speedup / step.ranks as f64);
         let rest = [text::number(step.speedup, 3), share, human_bytes(step.points)];
         [&[step.ranks.to_string()][..], &parts, &rest].concat()
     };
-    let headings =
-        ["ranks", "a step", "entries of K", "vectors", "network", "latency", "speed-up", "efficiency", "points a rank"];
+    let headings = [
+        "ranks",
+        "a step",
+        "entries of K",
+        "vectors",
+        "small",
+        "network",
+        "latency",
+        "speed-up",
+        "efficiency",
+        "points a rank",
+    ];
     let table = text::table(&headings, &steps.iter().map(row).collect::<Vec<_>>());
     let limit = steps.iter().find(|step| step.speedup < 0.5 * step.ranks as f64).map_or_else(String::new, |step| {
         let others = [
-            (step.vectors, "the vectors, which every rank has"),
+            (step.small, "the small matrices, which every rank decomposes"),
             (step.network, "the network"),
             (step.waiting, "latency"),
         ];

@@ -138,8 +138,8 @@ impl Regress {
         if !context.group.is_single() {
             fail_if!(
                 matrix || refused.is_some() && !on_all_points,
-                "on several ranks, {} not run; the methods nystrom, random-features and linear do, and --method ridge --solver cg with a \
-                 kernel whose parameters are given or lengthscale=median",
+                "on several ranks, {} not run; the methods nystrom, random-features and linear do, and, with a kernel whose parameters are \
+                 given or lengthscale=median, --method ridge --solver cg, askotch, richardson and eigenpro without --rank",
                 refused.as_ref().map_or("--kernel precomputed does".into(), |option| format!("{option} does"))
             );
         }
@@ -197,7 +197,9 @@ impl Regress {
     ) -> Result<()> {
         let (data, expected_memory) = self.examples.read_blocks(large, candidates, &self.learning, context)?;
         let mut learnt = context.fitting(|fit| {
-            let fit = FitContext { precision: self.precision, data: &self.examples.data, ..*fit };
+            // A pass that ends early on one rank ends at another block on the next.
+            let interrupt = fit.interrupt.filter(|_| context.group.is_single());
+            let fit = FitContext { precision: self.precision, data: &self.examples.data, interrupt, ..*fit };
             self.learning.learn_blocks(candidates, &data, &fit)
         })?;
         let sample = data.sample().1;

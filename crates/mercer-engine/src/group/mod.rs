@@ -17,10 +17,12 @@ pub use tensors::TensorSums;
 pub use threads::on_threads;
 
 use crate::{Error, Result};
+use std::fmt;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// What carries messages between ranks. Messages are short enough for the counts of MPI.
-pub trait Ranks: Sync {
+pub trait Ranks: Send + Sync {
     /// The number of this process, from 0.
     fn rank(&self) -> usize;
 
@@ -35,6 +37,28 @@ pub trait Ranks: Sync {
 
     /// Sends `sent` to the rank `to` while `received` comes from the rank `from`.
     fn exchange(&self, to: usize, sent: &[u8], from: usize, received: &mut [u8]) -> Result<()>;
+}
+
+impl<R: Ranks + ?Sized> Ranks for &R {
+    fn rank(&self) -> usize {
+        (**self).rank()
+    }
+
+    fn size(&self) -> usize {
+        (**self).size()
+    }
+
+    fn all_gather(&self, own: &[u8], all: &mut [u8]) -> Result<()> {
+        (**self).all_gather(own, all)
+    }
+
+    fn all_to_all(&self, sent: &[u8], received: &mut [u8]) -> Result<()> {
+        (**self).all_to_all(sent, received)
+    }
+
+    fn exchange(&self, to: usize, sent: &[u8], from: usize, received: &mut [u8]) -> Result<()> {
+        (**self).exchange(to, sent, from, received)
+    }
 }
 
 /// The processes that compute together: one, unless it was made of [`Ranks`]. With one, every method returns at once.
@@ -54,7 +78,24 @@ pub trait Ranks: Sync {
 /// # Ok::<(), mercer_engine::Error>(())
 /// ```
 #[derive(Clone, Copy)]
-pub struct Group<'a>(Option<&'a dyn Ranks>);
+pub struct Group<'a>(Option<&'a Arc<dyn Ranks>>);
+
+/// A [`Group`] that is kept by what needs it later: vectors and models of which each rank has a part. One process by default.
+#[derive(Clone, Default)]
+pub struct KeptGroup(Option<Arc<dyn Ranks>>);
+
+impl KeptGroup {
+    /// The group.
+    pub fn group(&self) -> Group<'_> {
+        Group(self.0.as_ref())
+    }
+}
+
+impl fmt::Debug for KeptGroup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "rank {} of {}", self.group().rank(), self.group().size())
+    }
+}
 
 /// Bytes of one message, at most.
 const MESSAGE: usize = 1 << 24;
@@ -64,18 +105,23 @@ impl<'a> Group<'a> {
     pub const SINGLE: Group<'static> = Group(None);
 
     /// The processes of `ranks`.
-    pub fn new(ranks: &'a dyn Ranks) -> Group<'a> {
+    pub fn new(ranks: &'a Arc<dyn Ranks>) -> Group<'a> {
         Group(Some(ranks).filter(|ranks| ranks.size() > 1))
+    }
+
+    /// The same group, for what outlives this one.
+    pub fn kept(self) -> KeptGroup {
+        KeptGroup(self.0.cloned())
     }
 
     /// The number of this process, from 0.
     pub fn rank(self) -> usize {
-        self.0.map_or(0, Ranks::rank)
+        self.0.map_or(0, |ranks| ranks.rank())
     }
 
     /// How many processes there are.
     pub fn size(self) -> usize {
-        self.0.map_or(1, Ranks::size)
+        self.0.map_or(1, |ranks| ranks.size())
     }
 
     /// Whether this is the only process.

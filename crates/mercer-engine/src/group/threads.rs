@@ -2,8 +2,8 @@
 
 use super::{Group, Ranks};
 use crate::{Error, Result};
-use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
 
 /// One of the threads, with a channel to each and from each.
 struct OnThread {
@@ -65,7 +65,11 @@ pub fn on_threads<T: Send>(size: usize, work: impl Fn(Group<'_>) -> T + Sync) ->
     }
     std::thread::scope(|scope| {
         let work = &work;
-        let threads: Vec<_> = ranks.into_iter().map(|rank| scope.spawn(move || work(Group::new(&rank)))).collect();
+        let on_rank = |rank| {
+            let rank: Arc<dyn Ranks> = Arc::new(rank);
+            work(Group::new(&rank))
+        };
+        let threads: Vec<_> = ranks.into_iter().map(|rank| scope.spawn(move || on_rank(rank))).collect();
         threads.into_iter().map(|thread| thread.join().expect("no panic on a rank")).collect()
     })
 }

@@ -1,10 +1,12 @@
 //! Dense linear algebra on `ndarray` arrays: faer on the CPU, cuSOLVER for large factorizations on a GPU. A [`Panel`] is a
 //! set of vectors that stays on its device.
 
+mod deal;
 mod device;
 mod panel;
 mod part;
 
+pub use deal::{Deal, Shares};
 pub use panel::Panel;
 pub use part::Part;
 

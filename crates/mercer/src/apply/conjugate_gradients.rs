@@ -1,5 +1,5 @@
 use super::HeldOutError;
-use super::monitor::{Monitor, load_curves};
+use super::monitor::{Monitor, load_curves, load_panel, save_panel};
 use super::preconditioner::LowRankPreconditioner;
 use super::reference::matrix;
 use crate::compute::Device;
@@ -339,24 +339,23 @@ impl Task for Iteration<'_> {
     fn save(&mut self, bundle: &mut Bundle) -> Result<()> {
         self.monitor.save(bundle, &self.curve, &self.held_out);
         bundle.set("iterations", (self.iterations, self.measured, self.done));
-        bundle.put("x", self.x.to_host()?);
+        save_panel(bundle, "x", &self.x)?;
         bundle.set("best", self.best.as_ref().map(|(residual, _)| residual));
         if let Some((_, best)) = &self.best {
-            bundle.put("best", best.to_host()?);
+            save_panel(bundle, "best", best)?;
         }
         bundle.set("descent", self.descent.as_ref().map(|d| (d.now, d.least.0)));
         if let Some(d) = &self.descent {
-            bundle.put("residual", d.r.to_host()?);
-            bundle.put("direction", d.p.to_host()?);
+            save_panel(bundle, "residual", &d.r)?;
+            save_panel(bundle, "direction", &d.p)?;
             bundle.put("products", d.rz.clone().insert_axis(Axis(0)));
-            bundle.put("least", d.least.1.to_host()?);
+            save_panel(bundle, "least", &d.least.1)?;
         }
         Ok(())
     }
 
     fn load(&mut self, bundle: &Bundle) -> Result<()> {
-        let shape = (self.b.nrows(), self.b.ncols());
-        let panel = |name: &str| Panel::from_host(self.b.device(), matrix(bundle, name, shape)?);
+        let panel = |name: &str| load_panel(bundle, name, self.b);
         self.x = panel("x")?;
         self.best = match bundle.value("best")? {
             Some(residual) => Some((residual, panel("best")?)),
@@ -366,7 +365,7 @@ impl Task for Iteration<'_> {
             Some((now, least)) => Some(Descent {
                 r: panel("residual")?,
                 p: panel("direction")?,
-                rz: matrix(bundle, "products", (1, shape.1))?.remove_axis(Axis(0)),
+                rz: matrix(bundle, "products", (1, self.b.ncols()))?.remove_axis(Axis(0)),
                 now,
                 least: (least, panel("least")?),
             }),

@@ -1,6 +1,7 @@
 //! What is kept and measured while an iterative solver runs: checkpoints, and the error on rows that are not fitted.
 
 use super::conjugate_gradients::{Converged, Krylov};
+use super::reference::matrix;
 use super::targets::Encoding;
 use super::{ClassReport, check_points};
 use crate::data::Target;
@@ -225,4 +226,16 @@ impl<'a> Monitor<'a> {
 /// Takes the curves out of a checkpoint again.
 pub(super) fn load_curves(bundle: &Bundle) -> Result<(Vec<f64>, Vec<HeldOutError>)> {
     Ok((bundle.value("curve")?, bundle.value("held_out")?))
+}
+
+/// Puts vectors into a checkpoint; those that ranks share, a part at a time.
+pub(super) fn save_panel(bundle: &mut Bundle, name: &str, panel: &Panel) -> Result<()> {
+    bundle.put_dealt(name, panel.own_rows()?, panel.deal());
+    Ok(())
+}
+
+/// Takes vectors out of a checkpoint again, of the shape, on the device and dealt as those of `like`.
+pub(super) fn load_panel(bundle: &Bundle, name: &str, like: &Panel) -> Result<Panel> {
+    let whole = matrix(bundle, name, (like.nrows(), like.ncols()))?;
+    like.deal().panel(like.device(), whole.view())
 }

@@ -50,25 +50,26 @@ impl LowRankPreconditioner {
     ///
     /// `c = y/ν − U T Uᵀy`, `G_ii = 1/ν − Σ_j u_ij² T_j`, `T_j = 1/ν − 1/(σ_j + ν) ≥ 0`
     fn left_out_errors(&self, alpha: f64, y: &Panel) -> Result<Panel> {
-        let (ν, n) = (self.rest + alpha, y.nrows());
+        let (ν, deal) = (self.rest + alpha, y.deal());
         let t = self.sigma.mapv(|s| s / (ν * (s + ν)));
         let mut c = y.try_clone()?;
         c.scale(&vec![1.0 / ν; y.ncols()])?;
         let mut c = self.changed(c, y, |s| -s / (ν * (s + ν)))?;
-        let mut g = Panel::from_host(y.device(), Array2::from_elem((n, 1), 1.0 / ν))?;
+        let own = Array2::from_elem((deal.rows(y.nrows()).len(), 1), 1.0 / ν);
+        let mut g = Panel::dealt(y.device(), deal, own)?;
         let mut roots = self.u.try_clone()?;
         roots.scale(&t.mapv(f64::sqrt).to_vec())?;
         g.subtract_row_squares(&roots);
         // No element of the diagonal of an inverse is less than the least eigenvalue of it, whatever rounding says.
         let least = 1.0 / (self.sigma.first().copied().unwrap_or(0.0) + ν);
-        let inverse = g.through_host(|g| Ok(g.mapv(|g| g.max(least).recip())))?;
+        let inverse = g.own_through_host(|g| Ok(g.mapv(|g| g.max(least).recip())))?;
         c.scale_rows(&inverse);
         Ok(c)
     }
 
     /// The mean squared error of predicting each point from the others, for each α.
     pub(super) fn left_out_error(&self, grid: &[f64], y: ArrayView2<f64>) -> Result<Vec<Tried>> {
-        let (n, y) = (y.nrows() as f64, Panel::from_host(self.u.device(), y.to_owned())?);
+        let (n, y) = (y.nrows() as f64, self.u.deal().panel(self.u.device(), y)?);
         let tried = |&value: &f64| {
             let errors = self.left_out_errors(value, &y)?;
             Ok(Tried { value, error: errors.dots(&errors)?.sum() / n })
@@ -78,7 +79,7 @@ impl LowRankPreconditioner {
 
     /// The prediction of each point from the others `[n, m]`.
     pub(super) fn left_out_scores(&self, alpha: f64, y: ArrayView2<f64>) -> Result<Array2<f64>> {
-        let errors = self.left_out_errors(alpha, &Panel::from_host(self.u.device(), y.to_owned())?)?;
+        let errors = self.left_out_errors(alpha, &self.u.deal().panel(self.u.device(), y)?)?;
         Ok(&y - &errors.into_host()?)
     }
 
@@ -147,7 +148,7 @@ fn pivoted_cholesky(
     if !(trace > 0.0 && trace.is_finite()) {
         return Err(Error::Numerical(format!("the kernel matrix has the trace {trace}; it needs a number above zero")));
     }
-    let mut left = Panel::from_host(device, diagonal.insert_axis(Axis(1)))?;
+    let mut left = operator.deal().panel(device, diagonal.insert_axis(Axis(1)).view())?;
     let (mut known, mut chosen, mut done): (Vec<Panel>, Vec<usize>, usize) = (vec![], vec![], 0);
     while done < most {
         let mut weight = left.to_host()?.remove_axis(Axis(1));
@@ -173,7 +174,7 @@ fn pivoted_cholesky(
         chosen.extend(pivots);
         context.progress.step("low-rank approximation", done, most, "");
     }
-    if known.is_empty() { Panel::zeros(device, [n, 0]) } else { Panel::concatenated(&known) }
+    if known.is_empty() { left.columns(0..0) } else { Panel::concatenated(&known) }
 }
 
 /// Up to `count` different indices, each drawn with probability proportional to `weight`.

@@ -211,10 +211,10 @@ impl Fit for Ridge {
         let (kernel, y_view, roots_view) = (&self.kernel, encoded.view(), roots.as_ref());
         let system = System { kernel, x, y: y_view, roots: roots_view, left_out, held_out, saving, context };
         let iteration = self.iteration(x.nrows(), context);
-        if !context.group.is_single() {
-            fail_if!(iteration.is_none(), "the direct solver runs in one process; solve by conjugate gradients");
-            fail_if!(checkpoint.is_some(), "several ranks keep no checkpoint of a solver yet; leave it out");
-        }
+        fail_if!(
+            iteration.is_none() && !context.group.is_single(),
+            "the direct solver runs in one process; solve by conjugate gradients"
+        );
         let (solved, coarse) = match &iteration {
             // The coefficients are in double precision whatever the precision of predictions.
             None => {

@@ -347,16 +347,22 @@ impl System<'_> {
         let watched = watched.transpose()?;
         let error = |c: &Panel| {
             let (rows, pair, roots) = watched.as_ref().expect("watched where there are rows");
-            let Some(roots) = roots else { return rows.error(pair.apply(c)?.into_host()?) };
-            let mut weighted = c.try_clone()?;
+            let mut weighted = c.whole()?;
+            let Some(roots) = roots else { return rows.error(pair.apply(&weighted)?.into_host()?) };
             weighted.scale_rows(roots);
             rows.error(pair.apply(&weighted)?.into_host()?)
         };
         let watch = self.held_out.map(|rows| Watch { every: rows.every(self.x.nrows()), error: &error });
         let kept = self.saving.path.is_some().then_some(&kept);
         let monitor = Monitor { kept, watch, record: None };
-        let start = Panel::zeros(device, [self.y.nrows(), self.y.ncols()])?;
+        let start = self.zeros(operator)?;
         self.iterate(operator, preconditioner, plan.alpha, start, iteration, monitor)
+    }
+
+    /// The start of an iteration, `[n, m]`.
+    fn zeros(&self, operator: &dyn Operator) -> Result<Panel> {
+        let (deal, (n, m)) = (operator.deal(), self.y.dim());
+        Panel::dealt(self.context.device, &deal, Array2::zeros((deal.rows(n).len(), m)))
     }
 
     /// `κ(x, X) √w c̃` `[m, c]` at points `x` `[m, d]`, for c̃ `[n, c]`.
@@ -405,7 +411,7 @@ impl System<'_> {
         monitor: Monitor,
     ) -> Result<Converged> {
         let Iteration { method, tolerance, limit, .. } = *iteration;
-        let y = Panel::from_host(self.context.device, self.y.to_owned())?;
+        let y = operator.deal().panel(self.context.device, self.y)?;
         let equations = Equations { operator, alpha, y: &y };
         let preconditioner = || preconditioner.expect("a preconditioner for a solver that has one");
         let mut solver: Box<dyn Epochs + '_> = match method {
@@ -436,8 +442,7 @@ impl System<'_> {
         let rough = Iteration { method, tolerance: tolerance.max(1e-4), limit, rank: rank.min(x.nrows()) };
         let (operator, preconditioner) = system.prepared(&rough, false)?;
         let mut tried: Vec<Tried> = Vec::new();
-        let device = self.context.device;
-        let mut c = Panel::zeros(device, [y.nrows(), y.ncols()])?;
+        let mut c = system.zeros(operator.as_ref())?;
         let (grid, mut keeps, mut interrupted) = (grid(self.mean_diagonal()), None, false);
         for (number, &alpha) in grid.iter().rev().enumerate() {
             let stage = self.context.stage("α", number + 1, grid.len());

@@ -3,7 +3,7 @@
 use super::{Extension, KernelOperator, LowRankOperator, Operator, Points, block_product};
 use crate::compute::Device;
 use crate::data::Rows;
-use crate::linalg::{Panel, Part};
+use crate::linalg::{Deal, Panel, Part};
 use crate::{Error, Progress, Result};
 use ndarray::{Array1, Array2, ArrayView2, Axis, s};
 use std::ops::Range;
@@ -113,10 +113,22 @@ pub(crate) struct Scaled<'a> {
     pub scale: Array1<f64>,
 }
 
+impl Scaled<'_> {
+    /// s `[rows, 1]` for some rows of vectors like `v`.
+    fn factors(&self, rows: &Part<'_>, v: &Panel) -> Result<Panel> {
+        let scale = self.scale.view().insert_axis(Axis(1));
+        match rows.is_all(self.n()) {
+            true => Panel::dealt(v.device(), v.deal(), v.deal().own(scale).to_owned()),
+            false => Panel::from_host(v.device(), scale.select(Axis(0), &rows.list(self.n()))),
+        }
+    }
+}
+
 impl Operator for Scaled<'_> {
     forward! {
         n() -> usize;
         roundoff() -> f64;
+        deal() -> Deal;
     }
 
     fn apply(&self, v: ArrayView2<f64>) -> Result<Array2<f64>> {
@@ -135,21 +147,19 @@ impl Operator for Scaled<'_> {
     }
 
     fn product_panel(&self, rows: &Part<'_>, columns: &Part<'_>, v: &Panel) -> Result<Panel> {
-        let scale = Panel::from_host(v.device(), self.scale.clone().insert_axis(Axis(1)))?;
         let mut scaled = v.try_clone()?;
-        scaled.scale_rows(&scale.rows(columns)?);
+        scaled.scale_rows(&self.factors(columns, v)?);
         let mut y = self.inner.product_panel(rows, columns, &scaled)?;
-        y.scale_rows(&scale.rows(rows)?);
+        y.scale_rows(&self.factors(rows, &y)?);
         Ok(y)
     }
 
     fn block_panel(&self, rows: &Part<'_>, columns: &Part<'_>, device: Device) -> Result<Panel> {
         let n = self.n();
         let scale: Vec<f64> = columns.list(n).iter().map(|&j| self.scale[j]).collect();
-        let of_rows = self.scale.select(Axis(0), &rows.list(n)).insert_axis(Axis(1));
         let mut block = self.inner.block_panel(rows, columns, device)?;
         block.scale(&scale)?;
-        block.scale_rows(&Panel::from_host(device, of_rows)?);
+        block.scale_rows(&self.factors(rows, &block)?);
         Ok(block)
     }
 

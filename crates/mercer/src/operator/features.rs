@@ -1,9 +1,10 @@
 //! Feature maps: the functions that eigenfunctions are combinations of.
 
+use super::sharded::cross_in_parts;
 use super::{FunctionSamples, LowRankOperator, Points, Precision, Real, cross_apply, gram_cross, in_precision};
 use crate::compute::Device;
 use crate::kernel::Kernel;
-use crate::linalg::matmul;
+use crate::linalg::{Deal, matmul};
 use crate::model::Bundle;
 use crate::{Error, Result, fail_if};
 use ndarray::{Array2, ArrayView2, Axis, s};
@@ -48,6 +49,12 @@ pub trait Features: Send + Sync {
         None
     }
 
+    /// How the features are dealt over ranks: of a matrix `[p, k]` of coefficients, each rank has the rows of its features.
+    #[doc(hidden)]
+    fn deal(&self) -> Deal {
+        Deal::WHOLE
+    }
+
     /// Puts what loading needs into `bundle`, and returns the name of the kind; an error where a device does not return its numbers.
     fn save<'a>(&'a self, bundle: &mut Bundle<'a>) -> Result<&'static str>;
 }
@@ -75,6 +82,18 @@ impl KernelFeatures {
     /// Features at `centres` `[m, d]`, their values computed in `precision` on `device`.
     pub fn new(kernel: &Kernel, centres: Array2<f64>, precision: Precision, device: Device) -> Self {
         KernelFeatures { kernel: kernel.clone(), centres, precision, device }
+    }
+
+    /// [`Features::project`] with a few centres at a time, for which a copy of all is not made.
+    pub(super) fn project_in_parts(&self, points: Points<'_>, a: ArrayView2<f64>) -> Result<Array2<f64>> {
+        cross_in_parts(&self.kernel, points.coordinates()?, (&self.centres).into(), a, self.precision, self.device)
+    }
+
+    /// Puts them into `bundle`, with the centres of all ranks.
+    pub(super) fn save_dealt<'a>(&'a self, bundle: &mut Bundle<'a>, deal: &Deal) {
+        bundle.set("features.kernel", self.kernel.to_string());
+        bundle.set("features.precision", self.precision);
+        bundle.put_dealt("centres", self.centres.view(), deal);
     }
 
     pub(crate) fn load(bundle: &Bundle, device: Device) -> Result<Self> {
@@ -114,9 +133,7 @@ impl Features for KernelFeatures {
     }
 
     fn save<'a>(&'a self, bundle: &mut Bundle<'a>) -> Result<&'static str> {
-        bundle.set("features.kernel", self.kernel.to_string());
-        bundle.set("features.precision", self.precision);
-        bundle.put("centres", self.centres.view());
+        self.save_dealt(bundle, &Deal::WHOLE);
         Ok(Self::KIND)
     }
 }

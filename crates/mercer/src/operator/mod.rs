@@ -44,6 +44,7 @@ mod real;
 mod renew;
 mod sharded;
 mod sharded_cost;
+mod sharded_features;
 mod strips;
 mod tile;
 mod twins;
@@ -82,7 +83,7 @@ pub use walk::RandomWalk;
 
 use crate::compute::Device;
 use crate::data::Rows;
-use crate::linalg::{Panel, Part, matmul};
+use crate::linalg::{Deal, Panel, Part, matmul};
 use crate::{Error, FitContext, Progress, Result};
 use ndarray::{Array1, Array2, ArrayView2, Axis};
 use std::ops::Range;
@@ -105,6 +106,12 @@ pub trait Operator: Send + Sync {
 
     /// The diagonal `[n]`.
     fn diagonal(&self) -> Result<Array1<f64>>;
+
+    /// How the rows of vectors are dealt over ranks by those who hold many of them. Where they are, [`Self::apply_panel`] takes such vectors,
+    /// [`Self::extend`] and [`Self::cross`] take the rows of this rank, and functions are those of all ranks together.
+    fn deal(&self) -> Deal {
+        Deal::WHOLE
+    }
 
     /// Relative error of [`Self::apply`]: below it, times the largest eigenvalue, is noise. That of double precision, unless
     /// the operator says otherwise.

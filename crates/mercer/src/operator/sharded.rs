@@ -1,25 +1,26 @@
 use super::couple::Couple;
 use super::matrix_free::{AnyPoints, add_product, strips};
 use super::points::{Plan, Prepared};
-use super::tile::{Workspace, ranges};
-use super::{Extension, KernelFeatures, KernelOperator, Operator, Points, Real, cross_apply};
+use super::sharded_features::ShardedFeatures;
+use super::tile::{SIDE, Workspace, ranges};
+use super::{Extension, KernelFeatures, KernelOperator, Operator, Points, Precision, Real, cross_apply};
 use crate::compute::Device;
 use crate::data::{CowRows, Matrix, Rows};
 use crate::group::{self, Number};
 use crate::kernel::Kernel;
-use crate::linalg::{Panel, Part};
-use crate::{Error, FitContext, Group, Result, fail_if};
+use crate::linalg::{Deal, Panel, Part, Shares};
+use crate::{Error, FitContext, Group, Progress, Result, fail_if};
 use ndarray::{Array1, Array2, ArrayView2, Axis, s};
 use rayon::prelude::*;
 use std::borrow::Cow;
 use std::ops::Range;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 /// `K = κ(X,X)` where each rank of a group has some of the points: the rows of rank 0 come first, then those of rank 1, and so on. No rank
 /// has all of them; in a product each computes its share of the tiles, every symmetric half once.
 ///
-/// Vectors are whole on every rank, and the same: `apply` takes and returns all of `[n, b]`. Its methods that return a `Result` are
-/// collective.
+/// Panels of vectors are dealt as the points are ([`Operator::deal`]); those that are whole must be the same on every rank, as for
+/// [`Operator::apply`]. Its methods that return a `Result` are collective.
 ///
 /// ```
 /// use mercer::{FitContext, group::on_threads, kernel::Kernel, operator::{Operator, ShardedOperator}};
@@ -37,14 +38,19 @@ use std::sync::OnceLock;
 pub struct ShardedOperator<'a> {
     /// The kernel on the points of this rank, centred on the mean of all points.
     own: KernelOperator<'a>,
-    /// The first row of each rank, and n.
-    starts: Vec<usize>,
-    group: Group<'a>,
+    /// Which rows each rank has.
+    shares: Arc<Shares>,
     diagonal: OnceLock<Array1<f64>>,
 }
 
-/// Points of another rank that are in memory at a time: whole tiles.
-pub(super) const VISITORS: usize = 10 * super::tile::SIDE;
+/// Points that are in memory at a time beside those of this rank, at most.
+const VISITORS: usize = 10 * SIDE;
+
+/// Points of `row` bytes of another rank that are in memory at a time: whole tiles, of a few megabytes.
+pub(super) fn visitors(row: usize) -> usize {
+    const BYTES: usize = 4 << 20;
+    (BYTES / row.max(1) / SIDE * SIDE).clamp(SIDE, VISITORS)
+}
 
 /// Which rows two ranks multiply when they meet, each counted from the first row of its rank.
 pub(super) struct Meeting {
@@ -87,15 +93,10 @@ impl<'a> ShardedOperator<'a> {
 
     fn on(kernel: &Kernel, own: CowRows<'a>, context: &FitContext<'a>) -> Result<Self> {
         let (group, x) = (context.group, own.rows());
-        let lengths = group.concatenated(&[x.n() as f64])?;
-        let mut starts = vec![0];
-        starts.extend(lengths.iter().scan(0, |n, length| {
-            *n += *length as usize;
-            Some(*n)
-        }));
-        let n = starts[group.size()];
-        fail_if!(lengths.contains(&0.0), "{n} points are too few for {} ranks; use fewer ranks", group.size());
-        let first = starts[group.rank()];
+        let shares = Shares::new(group, x.n())?;
+        let (n, first) = (shares.n(), shares.own().start);
+        let empty = shares.starts().windows(2).any(|rows| rows[0] == rows[1]);
+        fail_if!(empty, "{n} points are too few for {} ranks; use fewer ranks", group.size());
         if let Some((i, j, value)) = x.non_finite() {
             return Err(Error::input(format!("row {}, column {} is {value}; it must be finite", first + i + 1, j + 1)));
         }
@@ -103,36 +104,48 @@ impl<'a> ShardedOperator<'a> {
         let mut mean = x.mean().expect("there are rows") * x.n() as f64;
         group.sum(mean.as_slice_mut().expect("own array"))?;
         let own = KernelOperator::around(kernel, own, mean / n as f64, context)?;
-        Ok(ShardedOperator { own, starts, group, diagonal: OnceLock::new() })
+        Ok(ShardedOperator { own, shares: Arc::new(shares), diagonal: OnceLock::new() })
     }
 
-    /// The rows of a rank.
-    fn rows_of(&self, rank: usize) -> Range<usize> {
-        self.starts[rank]..self.starts[rank + 1]
+    fn group(&self) -> Group<'_> {
+        self.shares.group()
     }
 
-    /// Adds to `y` `[n_r, b]` what the rows of this rank get from those that it meets, in both directions.
+    /// `K V` in the rows of this rank `[n_r, b]`, from those of `V`.
+    fn own_product(&self, v: ArrayView2<f64>) -> Result<Array2<f64>> {
+        let mut y = self.own.apply(v)?;
+        for round in 1..=self.group().size() / 2 {
+            self.meet(&Meeting::new(self.group().rank(), round, self.shares.starts()), v, &mut y)?;
+        }
+        Ok(y)
+    }
+
+    /// Adds to `y` `[n_r, b]` what the rows of this rank get from those that it meets, in both directions; `v` `[n_r, b]` travels with the points.
     fn meet(&self, meeting: &Meeting, v: ArrayView2<f64>, y: &mut Array2<f64>) -> Result<()> {
         let Meeting { from, to, sent, met, used } = meeting;
         let (x, b) = (self.own.x(), v.ncols());
-        let of_rank = |rank: usize| v.slice_move(s![self.rows_of(rank), ..]);
         let mut theirs = Array2::zeros((met.len(), b));
-        for start in (0..sent.len().max(met.len())).step_by(VISITORS) {
-            let some = |rows: &Range<usize>| start.min(rows.end)..(start + VISITORS).min(rows.end);
-            let received = self.group.exchange(*to, &packed(x.slice(some(sent))), *from)?;
-            let coming = some(met);
+        let few = visitors(packed(x.slice(0..1)).len());
+        for start in (0..sent.len().max(met.len())).step_by(few) {
+            let some = |rows: &Range<usize>| start.min(rows.end)..(start + few).min(rows.end);
+            let (going, coming) = (some(sent), some(met));
+            let of_going = v.slice(s![going.clone(), ..]).as_standard_layout().into_owned();
+            let both = [&packed(x.slice(going))[..], bytes(&of_going)].concat();
+            let received = self.group().exchange(*to, &both, *from)?;
+            drop(both);
             if coming.is_empty() {
                 continue;
             }
-            let visitors = unpacked(x, &received, coming.len());
-            let of_visitors = of_rank(*from).slice_move(s![coming.clone(), ..]);
-            let [own, their] =
-                self.products(visitors.rows(), used.clone(), [of_rank(self.group.rank()), of_visitors])?;
+            let (points, vectors) = received.split_at(received.len() - 8 * coming.len() * b);
+            let visitors = unpacked(x, points, coming.len());
+            let of_visitors = numbers::<f64>(vectors, (coming.len(), b));
+            drop(received);
+            let [own, their] = self.products(visitors.rows(), used.clone(), [v, of_visitors.view()])?;
             let mut target = y.slice_mut(s![used.clone(), ..]);
             target += &own;
             theirs.slice_mut(s![coming, ..]).assign(&their);
         }
-        let returned = self.group.exchange(*from, bytes(&theirs), *to)?;
+        let returned = self.group().exchange(*from, bytes(&theirs), *to)?;
         let mut target = y.slice_mut(s![sent.clone(), ..]);
         target += &numbers::<f64>(&returned, (sent.len(), b));
         Ok(())
@@ -157,104 +170,83 @@ impl<'a> ShardedOperator<'a> {
 
     /// The points of some rows `[rows, d]`, in the given order, from the ranks that have them.
     fn points_at(&self, rows: &[usize]) -> Result<Matrix> {
-        let own = self.own.x().select(&self.own_of(rows));
-        let gathered = self.group.all_gather(&packed(own.rows()))?;
+        let own = self.own_points(rows);
         let width = packed(self.own.x().slice(0..1)).len();
-        Ok(unpacked(self.own.x(), &self.in_order(rows, &gathered, width), rows.len()))
-    }
-
-    /// All points `[n, d]` in f64.
-    fn all_points(&self) -> Result<Array2<f64>> {
-        let (x, d) = (self.own.x(), self.own.x().d());
-        let mut all = Array2::zeros((self.n(), d));
-        let target = all.as_slice_mut().expect("own array");
-        self.group.gather_pieces(&packed(x), &mut |rank, place, piece| {
-            let size = match x {
-                Rows::F64(_) => 8,
-                Rows::F32(_) => 4,
-                Rows::U8 { .. } => 1,
-            };
-            let (first, count) = (self.starts[rank] * d + place / size, piece.len() / size);
-            let target = &mut target[first..first + count];
-            match x {
-                Rows::F64(_) => target.copy_from_slice(&group::numbers::<f64>(piece)),
-                Rows::F32(_) => widen(target, group::numbers::<f32>(piece).into_iter().map(f64::from)),
-                Rows::U8 { divisor, .. } => widen(target, piece.iter().map(|v| f64::from(*v) / divisor)),
-            }
-        })?;
-        Ok(all)
+        let all = self.shares.in_order(rows, width, &packed(own.rows()))?;
+        Ok(unpacked(self.own.x(), &all, rows.len()))
     }
 
     /// Those of some rows that this rank has, counted from its first.
     fn own_of(&self, rows: &[usize]) -> Vec<usize> {
-        let own = self.rows_of(self.group.rank());
-        rows.iter().filter(|row| own.contains(row)).map(|row| row - own.start).collect()
+        self.shares.own_of(rows).map(|(_, row)| row).collect()
     }
 
-    /// What all ranks have of some rows, `width` bytes for each row, in the order of `rows`.
-    fn in_order(&self, rows: &[usize], gathered: &[Vec<u8>], width: usize) -> Vec<u8> {
-        let mut places = vec![0; gathered.len()];
-        let mut all = Vec::with_capacity(rows.len() * width);
-        for row in rows {
-            let rank = self.starts.partition_point(|start| start <= row) - 1;
-            all.extend(&gathered[rank][places[rank]..places[rank] + width]);
-            places[rank] += width;
-        }
-        all
+    /// The points of these.
+    fn own_points(&self, rows: &[usize]) -> Matrix {
+        self.own.x().select(&self.own_of(rows))
     }
 
     /// What each rank has computed of its rows among `rows`, `[own rows, b]`, as one matrix in the order of `rows`.
     fn assembled(&self, rows: &[usize], own: &Array2<f64>) -> Result<Array2<f64>> {
-        let gathered = self.group.all_gather(bytes(&own.as_standard_layout().into_owned()))?;
-        Ok(numbers(&self.in_order(rows, &gathered, 8 * own.ncols()), (rows.len(), own.ncols())))
+        let own = own.as_standard_layout();
+        let all = self.shares.in_order(rows, 8 * own.ncols(), group::bytes(own.as_slice().expect("row by row")))?;
+        Ok(numbers(&all, (rows.len(), own.ncols())))
+    }
+
+    /// The rows of this rank, of all or of these `[n_r, b]`.
+    fn own_rows<'v>(&self, v: ArrayView2<'v, f64>) -> ArrayView2<'v, f64> {
+        if v.nrows() == self.n() { v.slice_move(s![self.shares.own(), ..]) } else { v }
+    }
+
+    /// `K[rows, columns] V` in the rows of this rank among `rows`, where the points of fewer columns are sent to all ranks.
+    fn product_in_own(&self, rows: &[usize], columns: &[usize], v: ArrayView2<f64>) -> Result<Array2<f64>> {
+        let (kernel, precision, device) = (self.own.formula(), self.own.precision(), self.own.runs_on());
+        let z = self.points_at(columns)?;
+        cross_apply(kernel, self.own_points(rows).rows(), z.rows(), v, precision, device)
+    }
+
+    /// `K[rows, columns] V` `[rows, b]`, where the points of fewer rows are sent to all ranks; `v` has the rows of this rank among `columns`.
+    fn product_over_own(&self, rows: &[usize], columns: &[usize], v: ArrayView2<f64>) -> Result<Array2<f64>> {
+        let (kernel, precision, device) = (self.own.formula(), self.own.precision(), self.own.runs_on());
+        let z = self.points_at(rows)?;
+        let mut sum = match v.is_empty() {
+            true => Array2::zeros((rows.len(), v.ncols())),
+            false => cross_apply(kernel, z.rows(), self.own_points(columns).rows(), v, precision, device)?,
+        };
+        self.group().sum(sum.as_slice_mut().expect("own array"))?;
+        Ok(sum)
     }
 
     /// `K[rows, columns] V` `[rows, b]` for `V` `[columns, b]`: the points of the shorter list are sent to all ranks.
     fn product_of(&self, rows: &[usize], columns: &[usize], v: ArrayView2<f64>) -> Result<Array2<f64>> {
-        let (kernel, precision, device) = (self.own.formula(), self.own.precision(), self.own.runs_on());
-        let own = |rows: &[usize]| self.own.x().select(&self.own_of(rows));
         if rows.len() > columns.len() {
-            let z = self.points_at(columns)?;
-            let part = cross_apply(kernel, own(rows).rows(), z.rows(), v, precision, device)?;
-            return self.assembled(rows, &part);
+            return self.assembled(rows, &self.product_in_own(rows, columns, v)?);
         }
-        let z = self.points_at(rows)?;
-        let here = self.rows_of(self.group.rank());
-        let places: Vec<usize> = (0..columns.len()).filter(|&j| here.contains(&columns[j])).collect();
-        let v = v.select(Axis(0), &places);
-        let mut sum = match places.is_empty() {
-            true => Array2::zeros((rows.len(), v.ncols())),
-            false => cross_apply(kernel, z.rows(), own(columns).rows(), v.view(), precision, device)?,
-        };
-        self.group.sum(sum.as_slice_mut().expect("own array"))?;
-        Ok(sum)
-    }
-
-    /// Refuses vectors that are not the same on all ranks, as they would be with processors that round differently.
-    fn check_same(&self, v: ArrayView2<f64>) -> Result<()> {
-        let mix = |hash: u64, v: &f64| (hash.rotate_left(23) ^ v.to_bits()).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        let other = self.group.first_other(&v.iter().fold(1, mix).to_le_bytes())?;
-        other.map_or(Ok(()), |rank| {
-            Err(Error::Numerical(format!(
-                "rank {rank} computes with other vectors than rank 0; run all ranks on processors of one kind"
-            )))
-        })
+        let places: Vec<usize> = self.shares.own_of(columns).map(|(place, _)| place).collect();
+        self.product_over_own(rows, columns, v.select(Axis(0), &places).view())
     }
 }
 
 impl Operator for ShardedOperator<'_> {
     fn n(&self) -> usize {
-        self.starts[self.group.size()]
+        self.shares.n()
+    }
+
+    fn deal(&self) -> Deal {
+        Deal::from(self.shares.clone())
     }
 
     fn apply(&self, v: ArrayView2<f64>) -> Result<Array2<f64>> {
-        self.check_same(v)?;
-        let mut y = self.own.apply(v.slice(s![self.rows_of(self.group.rank()), ..]))?;
-        for round in 1..=self.group.size() / 2 {
-            self.meet(&Meeting::new(self.group.rank(), round, &self.starts), v, &mut y)?;
+        let deal = self.deal();
+        deal.check_same(v)?;
+        deal.gathered(self.own_product(self.own_rows(v))?)
+    }
+
+    fn apply_panel(&self, v: &Panel) -> Result<Panel> {
+        match v.deal().is_whole() {
+            true => v.through_host(|v| self.apply(v)),
+            false => v.own_through_host(|v| self.own_product(v)),
         }
-        let all = self.group.concatenated(y.as_standard_layout().as_slice().expect("row by row"))?;
-        Ok(Array2::from_shape_vec(v.dim(), all).expect("n·b numbers"))
     }
 
     fn block(&self, rows: &[usize], columns: &[usize]) -> Result<Array2<f64>> {
@@ -268,7 +260,7 @@ impl Operator for ShardedOperator<'_> {
     fn diagonal(&self) -> Result<Array1<f64>> {
         if self.diagonal.get().is_none() {
             let own = self.own.diagonal()?;
-            let all = self.group.concatenated(own.as_slice().expect("own array"))?;
+            let all = self.group().concatenated(own.as_slice().expect("own array"))?;
             let _ = self.diagonal.set(all.into());
         }
         Ok(self.diagonal.get().expect("just set").clone())
@@ -290,26 +282,59 @@ impl Operator for ShardedOperator<'_> {
         if rows.is_all(n) && columns.is_all(n) {
             return self.apply_panel(v);
         }
-        v.through_host(|v| self.product_of(&rows.list(n), &columns.list(n), v))
+        let [rows, columns] = [rows.list(n), columns.list(n)];
+        if v.deal().is_whole() {
+            return v.through_host(|v| self.product_of(&rows, &columns, v));
+        }
+        // All columns, of which each rank has some.
+        Panel::from_host(v.device(), self.product_over_own(&rows, &columns, v.own_rows()?.view())?)
+    }
+
+    /// In the rows of this rank, where they are all.
+    fn block_panel(&self, rows: &Part<'_>, columns: &Part<'_>, device: Device) -> Result<Panel> {
+        let n = self.n();
+        if rows.is_all(n) {
+            let z = self.points_at(&columns.list(n))?;
+            let all: Vec<usize> = (0..self.own.n()).collect();
+            return Panel::dealt(device, &self.deal(), self.own.block_with(&all, z.rows()));
+        }
+        Panel::from_host(device, self.block(&rows.list(n), &columns.list(n))?)
+    }
+
+    /// On every rank, some columns at a time.
+    fn to_dense(&self, progress: &dyn Progress) -> Result<Array2<f64>> {
+        let (n, deal) = (self.n(), self.deal());
+        let own: Vec<usize> = (0..self.own.n()).collect();
+        let mut all = Array2::zeros((n, n));
+        for start in (0..n).step_by(VISITORS) {
+            let columns: Vec<usize> = (start..n.min(start + VISITORS)).collect();
+            let block = deal.gathered(self.own.block_with(&own, self.points_at(&columns)?.rows()))?;
+            all.slice_mut(s![.., start..start + columns.len()]).assign(&block);
+            progress.step("kernel matrix", start + columns.len(), n, "");
+        }
+        Ok(all)
     }
 
     fn coordinates(&self) -> usize {
         self.own.coordinates()
     }
 
-    /// The functions have all points as centres, on every rank.
+    /// All points are the centres of the functions, and stay on the ranks that have them; some are on every rank.
     fn extend(&self, rows: Option<&[usize]>, a: Array2<f64>) -> Result<Extension> {
-        let centres = match rows {
-            Some(rows) => self.points_at(rows)?.into_f64(),
-            None => self.all_points()?,
-        };
-        let features = KernelFeatures::new(self.own.formula(), centres, self.own.precision(), self.own.runs_on());
-        Ok(Extension { features: Box::new(features), coefficients: a })
+        let (kernel, precision, device) = (self.own.formula(), self.own.precision(), self.own.runs_on());
+        if let Some(rows) = rows {
+            let features = KernelFeatures::new(kernel, self.points_at(rows)?.into_f64(), precision, device);
+            return Ok(Extension { features: Box::new(features), coefficients: a });
+        }
+        let own = KernelFeatures::new(kernel, self.own.x().to_f64().into_owned(), precision, device);
+        let coefficients = if a.nrows() == self.n() { self.own_rows(a.view()).to_owned() } else { a };
+        Ok(Extension { features: Box::new(ShardedFeatures::new(own, self.deal())), coefficients })
     }
 
     fn cross(&self, points: Points<'_>, a: ArrayView2<f64>) -> Result<Array2<f64>> {
-        let mut sum = self.own.cross(points, a.slice(s![self.rows_of(self.group.rank()), ..]))?;
-        self.group.sum(sum.as_slice_mut().expect("own array"))?;
+        let (kernel, precision, device) = (self.own.formula(), self.own.precision(), self.own.runs_on());
+        let mut sum = cross_in_parts(kernel, points.coordinates()?, self.own.x(), self.own_rows(a), precision, device)?;
+        self.group().sum(sum.as_slice_mut().expect("own array"))?;
         Ok(sum)
     }
 
@@ -320,6 +345,23 @@ impl Operator for ShardedOperator<'_> {
     fn describe(&self) -> String {
         self.own.describe()
     }
+}
+
+/// `κ(X, Z) A` `[m, k]` for `A` `[z.n, k]`, a few thousand points Z at a time: what is prepared of all of them would be another copy.
+pub(super) fn cross_in_parts(
+    kernel: &Kernel,
+    x: Rows<'_>,
+    z: Rows<'_>,
+    a: ArrayView2<f64>,
+    precision: Precision,
+    device: Device,
+) -> Result<Array2<f64>> {
+    let mut sum = Array2::zeros((x.n(), a.ncols()));
+    for start in (0..z.n()).step_by(VISITORS) {
+        let few = start..z.n().min(start + VISITORS);
+        sum += &cross_apply(kernel, x, z.slice(few.clone()), a.slice(s![few, ..]), precision, device)?;
+    }
+    Ok(sum)
 }
 
 /// `K_ab V_b` `[used, k]` and `K_abᵀ V_a` `[b.n, k]` from one computation of the tiles, for the rows `used` of the points a.
@@ -364,10 +406,6 @@ fn packed(x: Rows<'_>) -> Cow<'_, [u8]> {
         Rows::F32(x) => of(x),
         Rows::U8 { values, .. } => of(values),
     }
-}
-
-fn widen(target: &mut [f64], numbers: impl Iterator<Item = f64>) {
-    target.iter_mut().zip(numbers).for_each(|(target, number)| *target = number);
 }
 
 /// `n` points from bytes, stored as `like` is.

@@ -1,4 +1,4 @@
-use super::sharded::{Meeting, VISITORS};
+use super::sharded::{Meeting, visitors};
 
 /// What a product of a [`ShardedOperator`](super::ShardedOperator) takes on the rank that has the most of each.
 ///
@@ -12,7 +12,7 @@ use super::sharded::{Meeting, VISITORS};
 pub struct ProductCost {
     /// Entries of K that it computes, each for both of its halves.
     pub entries: f64,
-    /// Bytes that it sends: points, what other ranks get of its entries, and its part of the result.
+    /// Bytes that it sends: points with their rows of the vectors, and what other ranks get of its entries.
     pub bytes: f64,
     /// Messages that it waits for.
     pub messages: f64,
@@ -32,21 +32,15 @@ impl ProductCost {
     }
 
     fn of_rank(rank: usize, (row, b): (usize, usize), starts: &[usize]) -> ProductCost {
-        let (ranks, own, n) = (starts.len() - 1, starts[rank + 1] - starts[rank], starts[starts.len() - 1]);
+        let (ranks, own) = (starts.len() - 1, starts[rank + 1] - starts[rank]);
         let mut cost = ProductCost { entries: own as f64 * (own as f64 + 1.0) / 2.0, ..Default::default() };
-        if ranks == 1 {
-            return cost;
-        }
         for round in 1..=ranks / 2 {
             let Meeting { sent, met, used, .. } = Meeting::new(rank, round, starts);
             cost.entries += used.len() as f64 * met.len() as f64;
-            cost.bytes += (sent.len() * row + 8 * met.len() * b) as f64;
+            cost.bytes += (sent.len() * (row + 8 * b) + 8 * met.len() * b) as f64;
             // Points in parts and what goes back, each after its length.
-            cost.messages += 2.0 * (sent.len().max(met.len()).div_ceil(VISITORS) + 1) as f64;
+            cost.messages += 2.0 * (sent.len().max(met.len()).div_ceil(visitors(row)) + 1) as f64;
         }
-        // The checksums and the result are gathered, each after its length.
-        cost.bytes += (8 * n * b) as f64;
-        cost.messages += 4.0 * (ranks as f64).log2().ceil();
         cost
     }
 }

@@ -1,6 +1,7 @@
 use super::{EigenPairs, Eigenvectors, Method, Problem, Solution, zero_threshold};
+use crate::compute::Device;
 use crate::context::ONE_STEP;
-use crate::linalg::eigh;
+use crate::linalg::{Panel, eigh};
 use crate::operator::LowRankOperator;
 use crate::{FitContext, Result};
 use ndarray::{Array1, Array2, ArrayView2, s};
@@ -63,7 +64,7 @@ fn dense(problem: &Problem) -> Result<Solution> {
     let (eigenvalues, u) = decomposed(context, k.view())?;
     let _keeps = context.keeps_best();
     let threshold = zero_threshold(4e-15, eigenvalues[0]);
-    let at_points = &u.slice(s![.., ..problem.k]) * (n as f64).sqrt();
+    let at_points = &problem.operator.deal().own(u.slice(s![.., ..problem.k])) * (n as f64).sqrt();
     let next = eigenvalues.get(problem.k).copied();
     let solution = extended(problem, eigenvalues[..problem.k].to_vec(), at_points, None, threshold)?;
     Ok(Solution { next, ..solution })
@@ -111,7 +112,8 @@ pub(super) fn zero_below(problem: &Problem, largest: f64) -> f64 {
     zero_threshold(problem.operator.roundoff(), largest) * terms as f64
 }
 
-/// The solution from eigenvalues `μ` of `K/n`, functions `ψ` `[n, k]` on the sample with `ψᵀψ/n = I`, and `Kψ` where it is known:
+/// The solution from eigenvalues `μ` of `K/n`, functions `ψ` `[n, k]` on the sample with `ψᵀψ/n = I`, and `Kψ` where it is known (both in the rows of
+/// this rank, where vectors are dealt):
 /// `ψ_j(x) = (1/(n μ_j)) Σ_i κ(x, x_i) ψ_j(x_i)`. Eigenvalues below `threshold` become zero, and so do their functions.
 ///
 /// On the sample, this function takes the values `Kc` of its coefficients `c`, and not those of the vector that it was made
@@ -129,7 +131,10 @@ pub(super) fn extended(
     let coefficients = ψ * &scale;
     let at_points = match image {
         Some(image) => image * &scale,
-        None => problem.operator.apply(coefficients.view())?,
+        None => {
+            let dealt = Panel::dealt(Device::Cpu, &problem.operator.deal(), coefficients.clone())?;
+            problem.operator.apply_panel(&dealt)?.into_own_rows()?
+        }
     };
     let extension = problem.operator.extend(None, coefficients)?;
     Ok(Solution { at_points: Some(at_points), ..Solution::new(eigenvalues, extension) })

@@ -2,7 +2,7 @@ use super::exact::{extended, zero_below};
 use super::ritz::padded;
 use super::{EigenPairs, Eigenvectors, Method, Problem, Solution};
 use crate::compute::Device;
-use crate::linalg::{Panel, eigh};
+use crate::linalg::{Deal, Panel, eigh};
 use crate::operator::{Operator, Precision};
 use crate::rng::Rng;
 use crate::{Error, FitContext, Result, fail_if};
@@ -48,7 +48,8 @@ impl Method for Krylov {
 impl Krylov {
     fn top(&self, problem: &Problem) -> Result<TopPairs> {
         let (operator, context) = (problem.operator, &problem.context);
-        let stored = operator.stored(context, Krylov::require(operator.n(), problem.k, context)?)?;
+        let held = operator.deal().rows(operator.n()).len();
+        let stored = operator.stored(context, Krylov::require(held, problem.k, context)?)?;
         top_pairs(stored.as_deref().unwrap_or(operator), problem.k, self.tolerance, context)
     }
 
@@ -89,9 +90,9 @@ impl Krylov {
 pub struct TopPairs {
     /// Eigenvalues of K, descending `[k]`.
     pub values: Vec<f64>,
-    /// Orthonormal eigenvectors u `[n, k]`.
+    /// Orthonormal eigenvectors u `[n, k]`; of an operator that deals vectors over ranks, the rows of this rank.
     pub vectors: Array2<f64>,
-    /// `Ku` `[n, k]`
+    /// `Ku` `[n, k]`, alike.
     pub images: Array2<f64>,
     /// `‖Ku − θu‖ / θ_1` of each pair.
     pub residuals: Vec<f64>,
@@ -145,10 +146,9 @@ pub fn top_pairs(operator: &dyn Operator, k: usize, tolerance: f64, context: &Fi
     const MOST_PRODUCTS: usize = 300;
     let n = operator.n();
     let (block, room) = (block_size(k).min(n), largest_basis(block_size(k)).min(n));
-    let mut rng = Rng::new(context.seed).fork(0x6b72_796c);
-    let start = Array2::from_shape_simple_fn((n, block), || rng.normal());
-    let mut fresh = Panel::from_host(context.device, start)?.orthonormal_basis()?;
-    let mut q = Panel::from_host(context.device, Array2::zeros((n, 0)))?;
+    let deal = operator.deal();
+    let mut fresh = random_vectors(context.seed, [n, block], &deal, context.device)?.orthonormal_basis()?;
+    let mut q = fresh.columns(0..0)?;
     let mut kq = q.try_clone()?;
     let mut keeps = None;
     for products in 1.. {
@@ -178,7 +178,7 @@ pub fn top_pairs(operator: &dyn Operator, k: usize, tolerance: f64, context: &Fi
         if converged || products == MOST_PRODUCTS || context.interrupted() {
             let relative = residuals.iter().zip(&θ).filter(|(_, θ)| **θ > floor).map(|(r, θ)| r / θ).collect();
             // Where the operator had fewer than k pairs, the rest are zero.
-            let on_host = |panel: Panel| panel.columns(0..found)?.into_host();
+            let on_host = |panel: Panel| panel.columns(0..found)?.into_own_rows();
             let scale = θ[0].max(f64::MIN_POSITIVE);
             let residuals: Vec<f64> = residuals.iter().map(|r| r / scale).collect();
             let (values, vectors) = padded(&θ[..found], on_host(vectors)?.view(), k);
@@ -192,6 +192,16 @@ pub fn top_pairs(operator: &dyn Operator, k: usize, tolerance: f64, context: &Fi
         fresh = next.orthonormal_basis()?.outside(&q)?.orthonormal_basis()?;
     }
     unreachable!("the loop returns")
+}
+
+/// Random numbers `[n, b]`, whichever rows of them this process has.
+fn random_vectors(seed: u64, [n, b]: [usize; 2], deal: &Deal, device: Device) -> Result<Panel> {
+    let (mut rng, rows) = (Rng::new(seed).fork(0x6b72_796c), deal.rows(n));
+    for _ in 0..rows.start * b {
+        rng.normal();
+    }
+    let own = Array2::from_shape_simple_fn((rows.len(), b), || rng.normal());
+    Panel::dealt(device, deal, own)
 }
 
 /// Rayleigh–Ritz on an orthonormal basis: eigenpairs of `QᵀKQ`.

@@ -43,7 +43,7 @@ impl Spectrum {
         bundle.set("eigenvalues", &self.eigenvalues);
         bundle.set("certificate", &self.certificate);
         bundle.set("origin", &self.origin);
-        bundle.put("coefficients", self.coefficients.view());
+        bundle.put_dealt("coefficients", self.coefficients.view(), &self.features.deal());
         let features = self.features.save(bundle)?;
         bundle.set("features", features);
         if let Some(Extension { features, coefficients }) = &self.by_samples {

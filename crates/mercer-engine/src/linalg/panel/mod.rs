@@ -1,7 +1,8 @@
+mod dealt;
 mod rows;
 mod single;
 
-use super::{eigh, matmul, matmul_into};
+use super::{Deal, Shares, eigh, matmul, matmul_into};
 use crate::Result;
 use crate::compute::Storage::{self, Cuda, Host};
 use crate::compute::cuda::{Buffer, gpu, panel as cuda};
@@ -16,6 +17,9 @@ use std::ops::Range;
 /// Panels stay on their device; only small results, `[b, b]` or `[b]`, are copied to the host. On the CPU a panel is an
 /// `ndarray` array. Panels that are used together must be on the same device.
 ///
+/// The rows of a panel may be dealt over the ranks of a group ([`Deal`]). It is then used as any other: what is summed over rows is summed over the
+/// ranks, in their order, and has the same bits on all of them. All ranks do the same with it.
+///
 /// ```
 /// use mercer_engine::linalg::Panel;
 /// use ndarray::array;
@@ -28,15 +32,17 @@ use std::ops::Range;
 /// ```
 #[derive(Debug)]
 pub struct Panel {
+    /// Rows that this process has.
     n: usize,
     b: usize,
     storage: Storage<Array2<f64>>,
+    deal: Deal,
 }
 
 /// A panel on the CPU.
 impl From<Array2<f64>> for Panel {
     fn from(array: Array2<f64>) -> Panel {
-        Panel { n: array.nrows(), b: array.ncols(), storage: Host(array) }
+        Panel { n: array.nrows(), b: array.ncols(), storage: Host(array), deal: Deal::WHOLE }
     }
 }
 
@@ -69,7 +75,7 @@ impl Panel {
     /// A panel `[n, b]` in a row-major device buffer.
     pub fn from_buffer([n, b]: [usize; 2], buffer: Buffer) -> Panel {
         assert!(buffer.bytes() >= 8 * n * b, "{} bytes are too few for a panel [{n}, {b}]", buffer.bytes());
-        Panel { n, b, storage: Cuda(buffer) }
+        Panel { n, b, storage: Cuda(buffer), deal: Deal::WHOLE }
     }
 
     /// The row-major device buffer; `None` on the CPU.
@@ -92,7 +98,7 @@ impl Panel {
 
     /// n, the length of each vector.
     pub fn nrows(&self) -> usize {
-        self.n
+        self.deal.shares().map_or(self.n, Shares::n)
     }
 
     /// b, the number of vectors.
@@ -100,8 +106,13 @@ impl Panel {
         self.b
     }
 
-    /// A copy `[n, b]` on the host; waits for the device.
+    /// A copy `[n, b]` of all rows on the host; waits for the device.
     pub fn to_host(&self) -> Result<Array2<f64>> {
+        self.deal.gathered(self.own_rows()?)
+    }
+
+    /// A copy of the rows that this process has, on the host.
+    pub fn own_rows(&self) -> Result<Array2<f64>> {
         match &self.storage {
             Host(array) => Ok(array.clone()),
             Cuda(buffer) => {
@@ -114,19 +125,33 @@ impl Panel {
 
     /// [`Panel::to_host`] without a copy if the panel is on the CPU.
     pub fn into_host(self) -> Result<Array2<f64>> {
+        let deal = self.deal.clone();
+        deal.gathered(self.into_own_rows()?)
+    }
+
+    /// [`Panel::own_rows`] without a copy if the panel is on the CPU.
+    pub fn into_own_rows(self) -> Result<Array2<f64>> {
         match self.storage {
             Host(array) => Ok(array),
-            Cuda(_) => self.to_host(),
+            Cuda(_) => self.own_rows(),
         }
     }
 
     /// Applies `f` to the vectors `[n, b]` on the host and moves the result to the device of this panel.
     pub fn through_host(&self, f: impl FnOnce(ArrayView2<f64>) -> Result<Array2<f64>>) -> Result<Panel> {
+        if self.deal.is_whole() {
+            return self.own_through_host(f);
+        }
+        let whole = f(self.to_host()?.view())?;
+        Panel::dealt(self.device(), &self.deal, self.deal.own(whole.view()).to_owned())
+    }
+
+    fn moved_through_host(&self, f: impl FnOnce(ArrayView2<f64>) -> Result<Array2<f64>>) -> Result<Panel> {
         match &self.storage {
             Host(array) => Ok(Panel::from(f(array.view())?)),
             Cuda(_) => {
                 ledger::ran("steps with vectors from the GPU", Device::Cpu, 1);
-                Panel::from_host(self.device(), f(self.to_host()?.view())?)
+                Panel::from_host(self.device(), f(self.own_rows()?.view())?)
             }
         }
     }
@@ -140,13 +165,16 @@ impl Panel {
     pub fn joined(&self, other: &Panel) -> Result<Panel> {
         self.check_height(other);
         match (&self.storage, &other.storage) {
-            (Host(a), Host(b)) => Ok(Panel::from(concatenate(Axis(1), &[a.view(), b.view()]).expect("equal heights"))),
+            (Host(a), Host(b)) => {
+                let both = concatenate(Axis(1), &[a.view(), b.view()]).expect("equal heights");
+                Ok(Panel::from(both).over(&self.deal))
+            }
             (Cuda(a), Cuda(b)) => {
                 let (n, width) = (self.n, self.b + other.b);
                 let mut out = cuda::allocate(a.gpu(), [n, width])?;
                 cuda::copy_columns(n, (a, self.b), 0..self.b, (&mut out, width), 0);
                 cuda::copy_columns(n, (b, other.b), 0..other.b, (&mut out, width), self.b);
-                Ok(Panel::from_buffer([n, width], out))
+                Ok(Panel::from_buffer([n, width], out).over(&self.deal))
             }
             _ => self.different_devices(other),
         }
@@ -158,10 +186,10 @@ impl Panel {
         parts.iter().for_each(|part| first.check_height(part));
         match &first.storage {
             Host(_) => {
-                let arrays: Vec<Array2<f64>> = parts.iter().map(Panel::to_host).collect::<Result<_>>()?;
+                let arrays: Vec<Array2<f64>> = parts.iter().map(Panel::own_rows).collect::<Result<_>>()?;
                 let views: Vec<ArrayView2<f64>> = arrays.iter().map(|array| array.view()).collect();
                 let all = concatenate(Axis(1), &views).expect("equal heights");
-                Ok(Panel::from(all.as_standard_layout().into_owned()))
+                Ok(Panel::from(all.as_standard_layout().into_owned()).over(&first.deal))
             }
             Cuda(a) => {
                 let (n, mut place) = (first.n, 0);
@@ -171,7 +199,7 @@ impl Panel {
                     cuda::copy_columns(n, (from, part.b), 0..part.b, (&mut out, width), place);
                     place += part.b;
                 }
-                Ok(Panel::from_buffer([n, width], out))
+                Ok(Panel::from_buffer([n, width], out).over(&first.deal))
             }
         }
     }
@@ -179,12 +207,12 @@ impl Panel {
     /// The vectors `range`, `[n, range]`.
     pub fn columns(&self, range: Range<usize>) -> Result<Panel> {
         match &self.storage {
-            Host(a) => Ok(Panel::from(a.slice(s![.., range]).to_owned())),
+            Host(a) => Ok(Panel::from(a.slice(s![.., range]).to_owned()).over(&self.deal)),
             Cuda(a) => {
                 let width = range.len();
                 let mut out = cuda::allocate(a.gpu(), [self.n, width])?;
                 cuda::copy_columns(self.n, (a, self.b), range, (&mut out, width), 0);
-                Ok(Panel::from_buffer([self.n, width], out))
+                Ok(Panel::from_buffer([self.n, width], out).over(&self.deal))
             }
         }
     }
@@ -192,23 +220,26 @@ impl Panel {
     /// `VᵀW` `[b, b']`, on the host.
     pub fn t_matmul(&self, other: &Panel) -> Result<Array2<f64>> {
         self.check_height(other);
-        match (&self.storage, &other.storage) {
-            (Host(a), Host(b)) => Ok(matmul(a.t(), b.view())),
+        let mut product = match (&self.storage, &other.storage) {
+            (Host(a), Host(b)) => matmul(a.t(), b.view()),
             (Cuda(a), Cuda(b)) => {
                 let product = cuda::t_matmul(self.n, (a, self.b), (b, other.b))?;
-                Ok(Array2::from_shape_vec((self.b, other.b), product).expect("b·b' numbers"))
+                Array2::from_shape_vec((self.b, other.b), product).expect("b·b' numbers")
             }
             _ => self.different_devices(other),
-        }
+        };
+        self.deal.sum(product.as_slice_mut().expect("own array"))?;
+        Ok(product)
     }
 
     /// `V S` `[n, m]` for a small `S` `[b, m]`.
     pub fn matmul(&self, small: ArrayView2<f64>) -> Result<Panel> {
+        self.deal.check_same(small)?;
         match &self.storage {
-            Host(a) => Ok(Panel::from(matmul(a.view(), small))),
+            Host(a) => Ok(Panel::from(matmul(a.view(), small)).over(&self.deal)),
             Cuda(a) => {
                 let shape = [self.n, small.ncols()];
-                let mut out = Panel::from_buffer(shape, cuda::allocate(a.gpu(), shape)?);
+                let mut out = Panel::from_buffer(shape, cuda::allocate(a.gpu(), shape)?).over(&self.deal);
                 // With β = 0, cuBLAS does not read `out`.
                 out.product(1.0, self, small, 0.0)?;
                 Ok(out)
@@ -219,6 +250,7 @@ impl Panel {
     /// `self ← self + α T S` for `T` `[n, p]` and a small `S` `[p, b]`.
     pub fn add_product(&mut self, alpha: f64, tall: &Panel, small: ArrayView2<f64>) -> Result<()> {
         self.check_height(tall);
+        self.deal.check_same(small)?;
         match (&mut self.storage, &tall.storage) {
             (Host(a), Host(t)) => {
                 matmul_into(a.view_mut(), Accum::Add, t.view(), small, alpha, Par::rayon(0));
@@ -277,23 +309,29 @@ impl Panel {
     /// `v_j·w_j` of each column `[b]`.
     pub fn dots(&self, other: &Panel) -> Result<Array1<f64>> {
         self.check_shape(other);
-        match (&self.storage, &other.storage) {
+        let mut sums = match (&self.storage, &other.storage) {
             (Host(a), Host(b)) => {
                 let mut sums = Array1::zeros(self.b);
                 for (a, b) in a.rows().into_iter().zip(b.rows()) {
                     Zip::from(&mut sums).and(a).and(b).for_each(|s, a, b| *s += a * b);
                 }
-                Ok(sums)
+                sums
             }
-            (Cuda(a), Cuda(b)) => Ok(cuda::column_sums([self.n, self.b], a, cuda::Sum::Products(b))?.into()),
+            (Cuda(a), Cuda(b)) => cuda::column_sums([self.n, self.b], a, cuda::Sum::Products(b))?.into(),
             _ => self.different_devices(other),
-        }
+        };
+        self.deal.sum(sums.as_slice_mut().expect("own array"))?;
+        Ok(sums)
     }
 
     /// `‖v_j‖` of each column `[b]`.
     pub fn norms(&self) -> Result<Array1<f64>> {
         match &self.storage {
-            Host(a) => Ok(a.map_axis(Axis(0), |column| column.dot(&column).sqrt())),
+            Host(a) => {
+                let mut squares = a.map_axis(Axis(0), |column| column.dot(&column));
+                self.deal.sum(squares.as_slice_mut().expect("own array"))?;
+                Ok(squares.mapv(f64::sqrt))
+            }
             Cuda(_) => Ok(self.dots(self)?.mapv(f64::sqrt)),
         }
     }
@@ -302,31 +340,41 @@ impl Panel {
     pub fn residual_norms(&self, vectors: &Panel, θ: &[f64]) -> Result<Vec<f64>> {
         self.check_shape(vectors);
         assert!(θ.len() <= self.b, "{} eigenvalues for {} vectors", θ.len(), self.b);
-        match (&self.storage, &vectors.storage) {
+        let mut squares: Vec<f64> = match (&self.storage, &vectors.storage) {
             (Host(w), Host(v)) => {
-                let norm = |(j, θ): (usize, &f64)| (&w.column(j) - &(*θ * &v.column(j))).mapv(|r| r * r).sum().sqrt();
-                Ok(θ.iter().enumerate().map(norm).collect())
+                let square = |(j, θ): (usize, &f64)| (&w.column(j) - &(*θ * &v.column(j))).mapv(|r| r * r).sum();
+                θ.iter().enumerate().map(square).collect()
             }
             (Cuda(w), Cuda(v)) => {
                 let mut all = θ.to_vec();
                 all.resize(self.b, 0.0);
                 let sums = cuda::column_sums([self.n, self.b], w, cuda::Sum::Residuals(v, &all))?;
-                Ok(sums[..θ.len()].iter().map(|s| s.sqrt()).collect())
+                sums[..θ.len()].to_vec()
             }
             _ => self.different_devices(vectors),
-        }
+        };
+        self.deal.sum(&mut squares)?;
+        Ok(squares.into_iter().map(f64::sqrt).collect())
     }
 
     /// Whether the magnitude of every element is at most `bound`. False if an element is NaN.
     pub fn all_within(&self, bound: f64) -> Result<bool> {
-        match &self.storage {
-            Host(a) => Ok(a.iter().all(|v| v.abs() <= bound)),
-            Cuda(a) => cuda::all_within(self.n * self.b, bound, a),
-        }
+        let own = match &self.storage {
+            Host(a) => a.iter().all(|v| v.abs() <= bound),
+            Cuda(a) => cuda::all_within(self.n * self.b, bound, a)?,
+        };
+        let mut outside = [f64::from(u8::from(!own))];
+        self.deal.sum(&mut outside)?;
+        Ok(outside == [0.0])
     }
 
     /// Subtracts from each vector its mean.
     pub fn centre(&mut self) -> Result<()> {
+        if !self.deal.is_whole() {
+            let ones = Panel::from_host(self.device(), Array2::ones((self.n, 1)))?.over(&self.deal);
+            let means = ones.t_matmul(self)? / self.nrows() as f64;
+            return self.add_product(-1.0, &ones, means.view());
+        }
         match &mut self.storage {
             Host(a) => {
                 if let Some(means) = a.mean_axis(Axis(0)) {
@@ -364,7 +412,9 @@ impl Panel {
 
     /// Scales each vector to norm 1; a zero vector stays zero.
     fn normalize(&mut self) -> Result<()> {
-        if let Host(a) = &mut self.storage {
+        if let Host(a) = &mut self.storage
+            && self.deal.is_whole()
+        {
             for mut column in a.axis_iter_mut(Axis(1)) {
                 let norm = column.dot(&column).sqrt();
                 column.mapv_inplace(|x| if norm > 0.0 { x / norm } else { 0.0 });
@@ -377,10 +427,12 @@ impl Panel {
 
     fn check_height(&self, other: &Panel) {
         assert_eq!(self.n, other.n, "vectors of different lengths");
+        assert!(self.deal.is(&other.deal), "vectors that are dealt differently");
     }
 
     fn check_shape(&self, other: &Panel) {
         assert_eq!((self.n, self.b), (other.n, other.b), "panels of different shapes");
+        assert!(self.deal.is(&other.deal), "vectors that are dealt differently");
     }
 
     fn different_devices(&self, other: &Panel) -> ! {

@@ -1,4 +1,4 @@
-use super::{EpochSolver, Epochs, Equations, blocks, panel};
+use super::{EpochSolver, Epochs, Equations, blocks, load_panel, save_panel};
 use crate::compute::Device;
 use crate::linalg::{Cholesky, Panel, Part};
 use crate::model::Bundle;
@@ -121,17 +121,17 @@ impl Epochs for Askotch<'_> {
         bundle.set("rng", &self.rng);
         bundle.set("acceleration", (self.bound, self.least, self.state.is_some()));
         if let Some((v, z)) = &self.state {
-            bundle.put("v", v.to_host()?);
-            bundle.put("z", z.to_host()?);
+            save_panel(bundle, "v", v)?;
+            save_panel(bundle, "z", z)?;
         }
         Ok(())
     }
 
-    fn load(&mut self, bundle: &Bundle, shape: (usize, usize)) -> Result<()> {
+    fn load(&mut self, bundle: &Bundle, like: &Panel) -> Result<()> {
         let begun;
         self.rng = bundle.value("rng")?;
         (self.bound, self.least, begun) = bundle.value("acceleration")?;
-        let saved = |name: &str| panel(bundle, name, shape, self.equations.y.device());
+        let saved = |name: &str| load_panel(bundle, name, like);
         self.state = if begun { Some((saved("v")?, saved("z")?)) } else { None };
         Ok(())
     }

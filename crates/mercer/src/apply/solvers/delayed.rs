@@ -1,4 +1,4 @@
-use super::{EpochSolver, Epochs, Judged, panel, squares};
+use super::{EpochSolver, Epochs, Judged, load_panel, save_panel, squares};
 use crate::apply::landmark_design::Design;
 use crate::kernel::Kernel;
 use crate::linalg::{Panel, Part, eigh};
@@ -256,15 +256,14 @@ impl Epochs for DelayedEigenPro<'_, '_, '_> {
         bundle.set("rng", rng);
         bundle.set("averaged", (count, seen_epochs, epochs));
         for (name, matrix) in [("v", v), ("sum", sum), ("seen", seen), ("right", self.system.right()?)] {
-            bundle.put(name, matrix.to_host()?);
+            save_panel(bundle, name, matrix)?;
         }
         Ok(())
     }
 
-    fn load(&mut self, bundle: &Bundle, shape: (usize, usize)) -> Result<()> {
+    fn load(&mut self, bundle: &Bundle, like: &Panel) -> Result<()> {
         let (count, seen_epochs, epochs) = bundle.value("averaged")?;
-        let device = self.system.y.device();
-        let [v, sum, seen, right] = ["v", "sum", "seen", "right"].map(|name| panel(bundle, name, shape, device));
+        let [v, sum, seen, right] = ["v", "sum", "seen", "right"].map(|name| load_panel(bundle, name, like));
         let right = right?;
         self.system.right.get_or_init(|| right);
         self.state = State { v: v?, sum: sum?, count, seen: seen?, seen_epochs, epochs, rng: bundle.value("rng")? };

@@ -69,7 +69,8 @@ impl<'a> EigenPro<'a> {
         let both = batch.start.min(size)..batch.end.min(size);
         let rows = r.rows(&Part::Range(0..both.len()))?;
         at.add_to_rows(&Part::Range(both), self.equations.alpha, &rows)?;
-        Ok(at)
+        // Where the sample is all rows, ranks may share them.
+        at.into_whole()
     }
 }
 
@@ -99,7 +100,7 @@ impl Epochs for EigenPro<'_> {
         Ok(())
     }
 
-    fn load(&mut self, bundle: &Bundle, _: (usize, usize)) -> Result<()> {
+    fn load(&mut self, bundle: &Bundle, _: &Panel) -> Result<()> {
         self.rng = bundle.value("rng")?;
         Ok(())
     }

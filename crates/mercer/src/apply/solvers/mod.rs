@@ -23,9 +23,7 @@ pub(super) use richardson::Richardson;
 
 use super::HeldOutError;
 use super::conjugate_gradients::{Converged, excess, largest};
-use super::monitor::{Monitor, load_curves};
-use super::reference::matrix;
-use crate::compute::Device;
+use super::monitor::{Monitor, load_curves, load_panel, save_panel};
 use crate::linalg::{Panel, Part};
 use crate::model::Bundle;
 use crate::operator::Operator;
@@ -131,8 +129,8 @@ pub(super) trait Epochs {
     /// Puts what changes from epoch to epoch, beside `c`, into a checkpoint.
     fn save(&self, bundle: &mut Bundle) -> Result<()>;
 
-    /// Takes it out again, for `c` of this shape.
-    fn load(&mut self, bundle: &Bundle, shape: (usize, usize)) -> Result<()>;
+    /// Takes it out again, for `c` like this one.
+    fn load(&mut self, bundle: &Bundle, like: &Panel) -> Result<()>;
 }
 
 /// Runs epochs from `start` `[n, m]` until every `‖b − Ac‖ ≤ tolerance·‖b‖`, at most `limit` of them. Where they end before, the
@@ -169,11 +167,6 @@ pub(super) fn run(
 /// `‖a_j‖²` of the columns of `a` `[n, m]`.
 fn squares(a: &Panel) -> Result<Vec<f64>> {
     Ok(a.dots(a)?.to_vec())
-}
-
-/// A matrix of a checkpoint on `device`.
-fn panel(bundle: &Bundle, name: &str, shape: (usize, usize), device: Device) -> Result<Panel> {
-    Panel::from_host(device, matrix(bundle, name, shape)?)
 }
 
 /// Times the best residual at which an iteration has diverged.
@@ -312,27 +305,26 @@ impl Task for Passes<'_> {
         bundle.set("ended", self.ended);
         bundle.set("best", self.best.as_ref().map(|(residual, _)| residual));
         if let Some((_, best)) = &self.best {
-            bundle.put("best", best.to_host()?);
+            save_panel(bundle, "best", best)?;
         }
         // An iterate that diverged may not be finite, and is not needed again.
         if !self.ended {
-            bundle.put("x", self.c.to_host()?);
+            save_panel(bundle, "x", &self.c)?;
             self.solver.save(bundle)?;
         }
         Ok(())
     }
 
     fn load(&mut self, bundle: &Bundle) -> Result<()> {
-        let (shape, device) = ((self.start.nrows(), self.start.ncols()), self.start.device());
         self.ended = bundle.value("ended")?;
         self.best = match bundle.value("best")? {
-            Some(residual) => Some((residual, panel(bundle, "best", shape, device)?)),
+            Some(residual) => Some((residual, load_panel(bundle, "best", &self.start)?)),
             None => None,
         };
         (self.curve, self.held_out) = load_curves(bundle)?;
         if !self.ended {
-            self.c = panel(bundle, "x", shape, device)?;
-            self.solver.load(bundle, shape)?;
+            self.c = load_panel(bundle, "x", &self.start)?;
+            self.solver.load(bundle, &self.start)?;
         }
         Ok(())
     }
@@ -348,6 +340,7 @@ fn blocks(n: usize, size: usize) -> Vec<Range<usize>> {
 mod tests {
     use super::*;
     use crate::apply::preconditioner::LowRankPreconditioner;
+    use crate::compute::Device;
     use crate::kernel::Kernel;
     use crate::linalg::Cholesky;
     use crate::operator::DenseOperator;

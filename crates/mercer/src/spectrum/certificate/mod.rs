@@ -3,11 +3,12 @@
 mod population;
 
 use super::{BlockProblem, Problem, Solution};
+use crate::compute::Device;
 use crate::context::ONE_STEP;
 use crate::finite::finite_rows;
-use crate::linalg::matmul;
+use crate::linalg::{Deal, Panel, Shares, matmul};
 use crate::operator::{Operator, Points};
-use crate::{FitContext, Progress, Result};
+use crate::{Error, FitContext, Progress, Result};
 use ndarray::{Array1, Array2, ArrayView1, ArrayView2, Axis, CowArray, Ix2, aview1, concatenate, s};
 use population::Population;
 use serde::{Deserialize, Serialize};
@@ -98,17 +99,23 @@ impl Certificate {
         part(2, if held_out.is_some() { "functions at the held-out points" } else { "rounding" });
         let elsewhere = held_out.map(|h| operator.at(h)).transpose()?;
         let (at_held_out, rounding) = evaluated(problem, solution, held_out)?;
-        let ψ = held_out.map_or(at_points.view(), |_| at_held_out.view());
+        let deal = operator.deal();
         part(3, "residuals");
-        let image = match held_out {
-            Some(h) => operator.cross(h, at_points.view())?,
-            None => operator.product(0..n, 0..n, at_points.view())?,
-        } / n as f64;
+        let (ψ, image) = match held_out {
+            Some(h) => (at_held_out.into(), operator.cross(h, at_points.view())?),
+            None if deal.is_whole() => (at_points.view().into(), operator.product(0..n, 0..n, at_points.view())?),
+            None => {
+                let at_points = Panel::dealt(Device::Cpu, &deal, at_points.to_owned())?;
+                let image = operator.apply_panel(&at_points)?.into_host()?;
+                (CowArray::from(at_points.into_host()?), image)
+            }
+        };
+        let image = image / n as f64;
         let diagonal = operator.diagonal()?;
         let (trace, most) = (diagonal.mean().unwrap_or(0.0), largest_quotient(&diagonal, operator.outputs()));
-        let fitted = Fitted { n, at_points: at_points.view(), image, trace, most };
+        let fitted = Fitted { n, at_points: at_points.view(), deal, image, trace, most };
         let points = elsewhere.as_deref().unwrap_or(operator);
-        fitted.certificate(solution, (ψ, rounding), points, held_out.map_or(0, |h| h.count()), context)
+        fitted.certificate(solution, (ψ.view(), rounding), points, held_out.map_or(0, |h| h.count()), context)
     }
 
     /// The same where the fitted points are not in memory: one more pass over them sums `Kψ` at the `held_out` points, or at some of
@@ -145,7 +152,7 @@ impl Certificate {
         most = extremes.iter().skip(1).step_by(2).copied().fold(most, f64::max);
         let most = if least == most { most } else { f64::INFINITY };
         let (image, trace) = (image / n as f64, trace / n as f64);
-        let fitted = Fitted { n, at_points: at_points.view(), image, trace, most };
+        let fitted = Fitted { n, at_points: at_points.view(), deal: Deal::WHOLE, image, trace, most };
         let elsewhere = operator.at(points)?;
         fitted.certificate(solution, (ψ.view(), rounding), &*elsewhere, held_out.map_or(0, |h| h.count()), context)
     }
@@ -168,6 +175,8 @@ struct Fitted<'a> {
     n: usize,
     /// ψ at all of them, or at a sample of them, `[m, k]`.
     at_points: ArrayView2<'a, f64>,
+    /// How the rows of these are dealt over ranks.
+    deal: Deal,
     /// `Kψ` `[h, k]` at the points of the certificate, with K averaging over the fitted ones.
     image: Array2<f64>,
     /// The mean of `κ(x,x)`.
@@ -195,7 +204,7 @@ impl Fitted<'_> {
         let context = FitContext { progress: &stage, ..*context };
         let population = Population::new(operator, ψ, μ, &context)?;
         let within = |[low, high]: [f64; 2]| [low.min(self.most), high.min(self.most)];
-        let (standing, cuts_group) = standings(μ, solution.next, &residual, self.at_points, self.n);
+        let (standing, cuts_group) = standings(μ, solution.next, &residual, (self.at_points, &self.deal), self.n)?;
         Ok(Certificate {
             held_out,
             rounding,
@@ -273,7 +282,7 @@ fn orthonormality(ψ: ArrayView2<f64>, μ: &[f64]) -> f64 {
 }
 
 /// The standing of each pair, and whether k cuts through a group: `next` is the eigenvalue after the last, `ψ` `[m, k]` are the
-/// functions at the `n` fitted points, or at a sample of m of them.
+/// functions at the `n` fitted points, or at a sample of m of them, dealt so over ranks.
 ///
 /// The eigenvalue `μ_j` of a sample has the influence `μ_j(ψ_j(x)² − 1)`, so the difference of two neighbours has a standard
 /// error of `√(Var[μ_iψ_i² − μ_jψ_j²]/n)`.
@@ -281,31 +290,35 @@ fn standings(
     μ: &[f64],
     next: Option<f64>,
     residual: &[Option<f64>],
-    ψ: ArrayView2<f64>,
+    (ψ, deal): (ArrayView2<f64>, &Deal),
     n: usize,
-) -> (Vec<Standing>, bool) {
-    let m = ψ.nrows() as f64;
+) -> Result<(Vec<Standing>, bool)> {
+    let m = deal.shares().map_or(ψ.nrows(), Shares::n) as f64;
     let share = (m / n as f64).sqrt();
+    let sum = |of: &dyn Fn(usize) -> f64| {
+        let mut sum = [(0..ψ.nrows()).map(of).sum::<f64>()];
+        deal.sum(&mut sum).map(|()| sum[0])
+    };
     let standard_error = |influence: &dyn Fn(usize) -> f64| {
-        let mean = (0..ψ.nrows()).map(influence).sum::<f64>() / m;
-        ((0..ψ.nrows()).map(|x| (influence(x) - mean).powi(2)).sum::<f64>()).sqrt() / m * share
+        let mean = sum(influence)? / m;
+        Ok::<f64, Error>(sum(&|x| (influence(x) - mean).powi(2))?.sqrt() / m * share)
     };
     let square = |j: usize, x: usize| μ[j] * ψ[[x, j]].powi(2);
     // How pair j compares with the one after it. The function of the pair after the last is not known: its influence is taken
     // to be as large as the last one's, and independent of it.
     let with_next = |j: usize| {
         let (after, error) = match μ.get(j + 1) {
-            Some(after) => (*after, standard_error(&|x| square(j, x) - square(j + 1, x))),
-            None => (next.unwrap_or(0.0), std::f64::consts::SQRT_2 * standard_error(&|x| square(j, x))),
+            Some(after) => (*after, standard_error(&|x| square(j, x) - square(j + 1, x))?),
+            None => (next.unwrap_or(0.0), std::f64::consts::SQRT_2 * standard_error(&|x| square(j, x))?),
         };
         let gap = μ[j] - after;
-        match after > 0.0 {
+        Ok(match after > 0.0 {
             true if gap <= REPEATED.max(residual[j].unwrap_or(0.0).min(1e-2)) * μ[j] => Standing::Repeated,
             true if gap <= RESOLVED * error => Standing::Unresolved,
             _ => Standing::Simple,
-        }
+        })
     };
-    let compared: Vec<Standing> = (0..μ.len()).map(with_next).collect();
+    let compared: Vec<Standing> = (0..μ.len()).map(with_next).collect::<Result<_>>()?;
     let standing = |j: usize| {
         let both = [compared[j], if j > 0 { compared[j - 1] } else { Standing::Simple }];
         match μ[j] {
@@ -316,7 +329,7 @@ fn standings(
         }
     };
     let cuts_group = μ.last().is_some_and(|μ| *μ > 0.0) && compared.last() != Some(&Standing::Simple);
-    ((0..μ.len()).map(standing).collect(), cuts_group)
+    Ok(((0..μ.len()).map(standing).collect(), cuts_group))
 }
 
 /// The directions of larger eigenvalues among the functions themselves, orthonormal on a sample: what the weight `D_j⁻¹`
