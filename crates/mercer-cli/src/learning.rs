@@ -13,7 +13,7 @@ use mercer::apply::{
     KernelSearch, Learner, MetricForm, NadarayaWatson, NtkEnsemble, RecursiveFeatureMachine, SpectralRidge,
 };
 use mercer::data::{Dataset, Target};
-use mercer::kernel::{Expression, Kernel, Kind, catalogue};
+use mercer::kernel::{Expression, Kernel, Kind, Median, catalogue};
 use mercer::operator::{DenseOperator, OnPoints};
 use mercer::spectrum::{Exact, Krylov, Problem, Spectrum};
 use mercer::{Error, FitContext, Result, fail_if};
@@ -443,10 +443,11 @@ fn split(list: &str) -> Vec<String> {
     parts.into_iter().map(|part| part.trim().to_owned()).filter(|part| !part.is_empty()).collect()
 }
 
-/// A kernel that is only named, with the lengthscale to be found where it has one.
+/// A kernel that is only named, with the lengthscale to be found where it is a kernel of a distance. Others are taken as they are: dividing the inputs
+/// of `linear` only changes α.
 fn automatic(text: &str) -> String {
     let entries = catalogue();
-    let entry = entries.iter().find(|entry| entry.name == text);
+    let entry = entries.iter().find(|entry| entry.name == text && entry.median == Median::Distance);
     match entry.filter(|entry| entry.parameters.iter().any(|p| p.kind == Kind::Lengthscale)) {
         Some(entry) => format!("{}(lengthscale=auto)", entry.name),
         None => text.to_owned(),
