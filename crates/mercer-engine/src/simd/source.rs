@@ -209,7 +209,7 @@ impl Listing {
         text
     }
 
-    /// How many operations the result takes. A call counts as [`CALL`].
+    /// How many operations the result takes. A call counts as 100.
     pub fn operations(&self) -> usize {
         let needed = self.needed();
         let counted = self.nodes.iter().enumerate().filter(|&(i, node)| needed[i] && self.expression(node).is_some());
