@@ -100,6 +100,19 @@ fn points_visit_in_parts() {
     });
 }
 
+/// One rank of three has a row more than the others, which fills one more part: 384 such points visit at a time.
+#[test]
+fn ranks_visit_each_other_in_as_many_parts() {
+    let n = 3 * 384 + 1;
+    let (x, v) = (points(n, 1400), vectors(n, 1));
+    with_both(3, "rbf(40)", (&x).into(), Precision::F64, |sharded, whole, group| {
+        let got = sharded.apply(v.view()).unwrap();
+        if group.rank() == 0 {
+            close(&got, &whole.apply(v.view()).unwrap(), 1e-12, "three ranks");
+        }
+    });
+}
+
 #[test]
 fn blocks_parts_and_functions_are_those_of_one_process() {
     let n = 300;

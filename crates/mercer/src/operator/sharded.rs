@@ -47,9 +47,22 @@ pub struct ShardedOperator<'a> {
 const VISITORS: usize = 10 * SIDE;
 
 /// Points of `row` bytes of another rank that are in memory at a time: whole tiles, of a few megabytes.
-pub(super) fn visitors(row: usize) -> usize {
+fn visitors(row: usize) -> usize {
     const BYTES: usize = 4 << 20;
     (BYTES / row.max(1) / SIDE * SIDE).clamp(SIDE, VISITORS)
+}
+
+/// In how many pieces the points of every rank, each of `row` bytes, go to another one, where rank r has the rows from `starts[r]` to
+/// `starts[r + 1]`: the same for all, so that every message has a receiver, and both of two ranks that share a block have work in every piece.
+pub(super) fn pieces(starts: &[usize], row: usize) -> usize {
+    let longest = starts.windows(2).map(|ends| ends[1] - ends[0]).max().unwrap_or(0);
+    longest.div_ceil(visitors(row))
+}
+
+/// The rows of one of `pieces` of `0..length`, in whole tiles but for the last.
+fn piece(length: usize, number: usize, pieces: usize) -> Range<usize> {
+    let at = |number: usize| if number == pieces { length } else { length * number / pieces / SIDE * SIDE };
+    at(number)..at(number + 1)
 }
 
 /// Which rows two ranks multiply when they meet, each counted from the first row of its rank.
@@ -125,9 +138,9 @@ impl<'a> ShardedOperator<'a> {
         let Meeting { from, to, sent, met, used } = meeting;
         let (x, b) = (self.own.x(), v.ncols());
         let mut theirs = Array2::zeros((met.len(), b));
-        let few = visitors(packed(x.slice(0..1)).len());
-        for start in (0..sent.len().max(met.len())).step_by(few) {
-            let some = |rows: &Range<usize>| start.min(rows.end)..(start + few).min(rows.end);
+        let pieces = pieces(self.shares.starts(), packed(x.slice(0..1)).len());
+        for number in 0..pieces {
+            let some = |rows: &Range<usize>| piece(rows.len(), number, pieces);
             let (going, coming) = (some(sent), some(met));
             let of_going = v.slice(s![going.clone(), ..]).as_standard_layout().into_owned();
             let both = [&packed(x.slice(going))[..], bytes(&of_going)].concat();

@@ -1,4 +1,4 @@
-use super::sharded::{Meeting, visitors};
+use super::sharded::{Meeting, pieces};
 
 /// What a product of a [`ShardedOperator`](super::ShardedOperator) takes on the rank that has the most of each.
 ///
@@ -39,7 +39,7 @@ impl ProductCost {
             cost.entries += used.len() as f64 * met.len() as f64;
             cost.bytes += (sent.len() * (row + 8 * b) + 8 * met.len() * b) as f64;
             // Points in parts and what goes back, each after its length.
-            cost.messages += 2.0 * (sent.len().max(met.len()).div_ceil(visitors(row)) + 1) as f64;
+            cost.messages += 2.0 * (pieces(starts, row) + 1) as f64;
         }
         cost
     }
