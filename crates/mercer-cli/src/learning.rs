@@ -41,7 +41,7 @@ pub struct Learning {
     #[arg(long, value_name = "NUMBER", value_parser = auto_or_ridge, allow_negative_numbers = true)]
     alpha: Option<Choice>,
 
-    /// nystrom, rfm: landmarks [default: 1000, or 1.6√n up to 2000; rfm: none up to 4000 points]; random-features: features [default: 2000]; falkon, krill: landmarks
+    /// nystrom, rfm: landmarks [default: 1000, or 1.7√n up to 2000; rfm: none up to 4000 points]; random-features: features [default: 2000]; falkon, krill: landmarks
     /// [default: 5000]; eigenpro: landmarks [default: all points]; spectrum: eigenpairs [default: 200];
     /// ridge by cg: rank of the preconditioner [default: 200, or 2√n where that is more]
     #[arg(long, visible_aliases = ["landmarks", "features"], value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
