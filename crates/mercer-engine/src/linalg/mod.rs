@@ -246,6 +246,12 @@ mod tests {
     use super::*;
     use crate::rng::Rng;
 
+    /// Equal to 1e-12.
+    pub(super) fn close(a: &Array2<f64>, b: &Array2<f64>) {
+        assert_eq!(a.dim(), b.dim());
+        assert!((a - b).iter().all(|d| d.abs() < 1e-12), "{a} is not {b}");
+    }
+
     pub(super) fn random(n: usize, m: usize, seed: u64) -> Array2<f64> {
         let mut rng = Rng::new(seed);
         Array2::from_shape_simple_fn((n, m), || rng.normal())

@@ -43,15 +43,13 @@ impl Panel {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::{Part, Shares, tests::random};
+    use super::super::super::{
+        Part, Shares,
+        tests::{close, random},
+    };
     use super::*;
     use ndarray::Axis;
     use std::sync::Arc;
-
-    fn close(a: &Array2<f64>, b: &Array2<f64>) {
-        assert_eq!(a.dim(), b.dim());
-        assert!((a - b).iter().all(|d| d.abs() < 1e-12), "{a} is not {b}");
-    }
 
     /// What panels whose rows three ranks share give, against the same in one process.
     #[test]

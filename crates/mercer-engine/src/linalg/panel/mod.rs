@@ -442,13 +442,8 @@ impl Panel {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::random;
+    use super::super::tests::{close, random};
     use super::*;
-
-    fn close(a: &Array2<f64>, b: &Array2<f64>) {
-        assert_eq!(a.dim(), b.dim());
-        assert!((a - b).iter().all(|d| d.abs() < 1e-12), "{a} is not {b}");
-    }
 
     #[test]
     fn operations_are_their_formulas() {

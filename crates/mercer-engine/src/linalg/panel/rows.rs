@@ -175,14 +175,9 @@ impl Panel {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::tests::random;
+    use super::super::super::tests::{close, random};
     use super::*;
     use ndarray::Array2;
-
-    fn close(a: &Array2<f64>, b: &Array2<f64>) {
-        assert_eq!(a.dim(), b.dim());
-        assert!((a - b).iter().all(|d| d.abs() < 1e-12), "{a} is not {b}");
-    }
 
     #[test]
     fn operations_on_rows_are_their_formulas() {
