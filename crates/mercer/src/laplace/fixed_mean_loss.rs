@@ -218,6 +218,18 @@ mod tests {
         assert!(many.iter().all(|v| (v - 1.0).abs() < 0.5), "{many}");
     }
 
+    /// Without a row that says otherwise, T → 0 and a → ∞ together cost what their prior says.
+    #[test]
+    fn the_prior_covers_the_constants() {
+        let (z, labels, draws) = (normals(100, 3, 3), [1; 100], draws(3).unwrap());
+        let rows = Rows { z: &z, features: Array2::ones((100, 1)), labels: &labels, places: vec![] };
+        let at = [16.0, -7.5];
+        let parts = rows.parts(&at);
+        let plain = rows.loss(&parts, &draws.dot(&parts.root.t())).0;
+        let prior = (16.0 * 16.0 + 7.5 * 7.5) / 200.0;
+        assert!((rows.penalised_loss(&at, &draws).0 - plain - prior).abs() < 1e-9 * prior);
+    }
+
     #[test]
     fn derivatives_of_the_losses_are_their_differences() {
         let (z, mut rng) = (normals(170, 3, 3) * 2.0, Rng::new(5));
