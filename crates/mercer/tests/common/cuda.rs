@@ -38,13 +38,22 @@ pub fn cuda() -> (Device, MutexGuard<'static, ()>) {
     (Device::Cuda(0).open().unwrap_or_else(|error| panic!("{error}")), guard)
 }
 
-/// Runs `work` while the device appears to have `bytes` of memory.
+/// Runs `work` while the device appears to have `bytes` of memory beyond those in use; after it, also where it panics, all of it.
 pub fn with_memory<T>(bytes: u64, work: impl FnOnce() -> T) -> T {
+    struct Limit;
+    impl Drop for Limit {
+        fn drop(&mut self) {
+            mercer::compute::cuda::gpu(0).unwrap().limit_memory(None);
+        }
+    }
+    /// More than the tests use, and less than a device has.
+    const MUCH: u64 = 4 << 30;
     let gpu = mercer::compute::cuda::gpu(0).unwrap();
-    gpu.limit_memory(Some(bytes));
-    let result = work();
-    gpu.limit_memory(None);
-    result
+    let _limit = Limit;
+    gpu.limit_memory(Some(MUCH));
+    let used = MUCH - gpu.memory().0;
+    gpu.limit_memory(Some(used + bytes));
+    work()
 }
 
 /// A problem: an operator, functions for it, and how they are trained.
