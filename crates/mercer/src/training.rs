@@ -1,9 +1,13 @@
 //! The loop around the steps of training and of iterative solvers: validation, checkpoints, resuming, recovery, interrupts, progress.
 
+mod contents;
+mod fingerprint;
+
+pub(crate) use contents::{load_optimizer, numbers, optional_matrix, put_numbers, put_optimizer, put_optional_matrix};
+pub(crate) use fingerprint::Fingerprint;
+
 use crate::model::Bundle;
-use crate::net::Optimizer;
 use crate::{Error, FitContext, Group, KeepsBest, Result, fail_if};
-use ndarray::Array2;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -414,77 +418,9 @@ pub(crate) fn with_advice(error: Error, advice: &str) -> Error {
     }
 }
 
-/// A number that changes when any of the bits do, for what must agree between a checkpoint and the run that continues it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Fingerprint(u64);
-
-impl Fingerprint {
-    /// The fingerprint of these bits.
-    pub fn of(bits: impl IntoIterator<Item = u64>) -> Fingerprint {
-        Fingerprint(0xcbf2_9ce4_8422_2325).then(bits)
-    }
-
-    /// The fingerprint of what was seen so far and of these bits.
-    pub fn then(self, bits: impl IntoIterator<Item = u64>) -> Fingerprint {
-        // The product carries every bit upwards, the shift brings the upper half down again.
-        Fingerprint(bits.into_iter().fold(self.0, |hash, bits| {
-            let hash = (hash ^ bits).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            hash ^ (hash >> 32)
-        }))
-    }
-}
-
-impl std::fmt::Display for Fingerprint {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "checksum {:016x}", self.0)
-    }
-}
-
-/// Puts numbers into a checkpoint; double precision keeps them exactly.
-pub(crate) fn put_numbers(bundle: &mut Bundle, name: &str, numbers: &[f32]) {
-    bundle.put(name, Array2::from_shape_fn((1, numbers.len()), |(_, i)| f64::from(numbers[i])));
-}
-
-/// Takes them out again.
-pub(crate) fn numbers(bundle: &Bundle, name: &str) -> Result<Vec<f32>> {
-    let numbers: Vec<f32> = bundle.matrix(name)?.iter().map(|v| *v as f32).collect();
-    fail_if!(numbers.iter().any(|v| !v.is_finite()), "the checkpoint's '{name}' has a number that is not finite");
-    Ok(numbers)
-}
-
-/// Puts a matrix that may not have begun into a checkpoint.
-pub(crate) fn put_optional_matrix(bundle: &mut Bundle, name: &str, value: Option<Array2<f64>>) {
-    bundle.set(name, value.is_some());
-    if let Some(value) = value {
-        bundle.put(name, value);
-    }
-}
-
-/// Takes it out again.
-pub(crate) fn optional_matrix(bundle: &Bundle, name: &str) -> Result<Option<Array2<f64>>> {
-    if bundle.value(name)? { bundle.matrix(name).map(Some) } else { Ok(None) }
-}
-
-/// Puts an optimizer into a checkpoint.
-pub(crate) fn put_optimizer(bundle: &mut Bundle, optimizer: &Optimizer) -> Result<()> {
-    bundle.set("optimizer", optimizer.state());
-    for (name, moment) in MOMENTS.into_iter().zip(optimizer.moments()) {
-        put_numbers(bundle, name, &moment.to_host()?);
-    }
-    Ok(())
-}
-
-/// Takes it out again.
-pub(crate) fn load_optimizer(bundle: &Bundle, optimizer: &mut Optimizer) -> Result<()> {
-    let [first, second] = MOMENTS.map(|name| numbers(bundle, name));
-    optimizer.restore(bundle.value("optimizer")?, [first?, second?])
-}
-
-const MOMENTS: [&str; 2] = ["moment.first", "moment.second"];
-
 #[cfg(test)]
 mod tests {
-    use super::{Fingerprint, Identity, differences};
+    use super::{Identity, differences};
 
     #[test]
     fn the_settings_of_two_runs_that_differ_are_named() {
@@ -496,16 +432,5 @@ mod tests {
         let both = differences(&identity("200", &["augmented"]), &identity("300", &[]));
         assert_eq!(both, ["steps 200 there, 300 here", "augmented yes there, none here"]);
         assert!(differences(&identity("200", &[]), &identity("200", &[])).is_empty());
-    }
-
-    #[test]
-    fn a_fingerprint_sees_signs_order_and_length() {
-        let of = |numbers: &[f64]| Fingerprint::of(numbers.iter().map(|v| v.to_bits()));
-        let own = of(&[1.0, 2.0, 3.0]);
-        assert_eq!(own, of(&[1.0, 2.0]).then([3f64.to_bits()]));
-        for other in [&[-1.0, -2.0, 3.0][..], &[-1.0, 2.0, -3.0], &[2.0, 1.0, 3.0], &[1.0, 2.0], &[1.0, 2.0, 3.0, 0.0]]
-        {
-            assert_ne!(own, of(other), "{other:?}");
-        }
     }
 }

@@ -35,7 +35,7 @@ macro_rules! erased {
 
         impl<F: Formula> Erased for F {
             fn text(&self) -> String {
-                super::text(self)
+                super::text::of_formula(self)
             }
 
             fn statistic(&self) -> Statistic {

@@ -45,7 +45,8 @@ pub(in crate::kernel) use images::value;
 pub(in crate::kernel) use network::parse_shape;
 
 use super::parameter::{SCALE_OF_INPUTS, one_for_each};
-use super::{Formula, Kind, Median, Pair, Parameter, Statistic, Value, argument};
+use super::text::argument;
+use super::{Formula, Kind, Median, Pair, Parameter, Statistic, Value};
 use crate::compute::Activation;
 use crate::net::Description;
 use crate::simd::Num;
