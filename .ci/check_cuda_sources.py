@@ -16,7 +16,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 
 ARCHITECTURES = [75, 80, 90]
 # Bytes a kernel may spill, stores and loads together, before it counts as broken rather than slow.
@@ -74,10 +74,20 @@ def kernels(log):
     return found
 
 
+def load(path):
+    """Loads NVRTC in a process of the pool."""
+    global nvrtc
+    nvrtc = Nvrtc(path)
+
+
+def one(job):
+    path, text, arch = job
+    return nvrtc.compile(text, os.path.basename(path), arch)
+
+
 def main():
     folder, wanted = sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else ""
     keep = os.environ.get("MERCER_CUBINS")
-    nvrtc = Nvrtc(library())
     jobs = []
     for path in sorted(glob.glob(os.path.join(folder, "*.cu"))):
         text = open(path, encoding="utf-8").read()
@@ -86,13 +96,10 @@ def main():
     if not jobs:
         sys.exit(f"{folder} holds no CUDA source")
 
-    def one(job):
-        path, text, arch = job
-        return job, nvrtc.compile(text, os.path.basename(path), arch)
-
     failed = 0
-    with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
-        for (path, _, arch), (worked, log, code) in pool.map(one, jobs):
+    # Processes: NVRTC compiles one source at a time in each.
+    with ProcessPoolExecutor(os.cpu_count(), initializer=load, initargs=(library(),)) as pool:
+        for (path, _, arch), (worked, log, code) in zip(jobs, pool.map(one, jobs, chunksize=4)):
             name = os.path.basename(path)
             report = kernels(log)
             spilled = arch >= 80 and any(spills > SPILL for _, _, spills in report)

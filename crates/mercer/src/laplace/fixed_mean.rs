@@ -363,28 +363,6 @@ mod tests {
         assert!(near(process.root.as_slice().unwrap(), Array2::eye(c).as_slice().unwrap(), 0.2), "{}", process.root);
     }
 
-    /// Labels of the largest of `z + noise` have the least loss at T = 0 and an infinite a, where probabilities are shares of draws, many of them 0.
-    #[test]
-    fn no_class_becomes_impossible() {
-        let (n, c) = (1000, 10);
-        let (z, noise) = (normals(2 * n, c, 1) * 4.0, normals(2 * n, c, 2));
-        let largest =
-            |i: usize| (0..c).fold(0, |m, k| if z[[i, k]] + noise[[i, k]] > z[[i, m]] + noise[[i, m]] { k } else { m });
-        let of = |rows: std::ops::Range<usize>| Outputs {
-            mean: z.slice(s![rows.clone(), ..]).to_owned(),
-            spread: Spread::Features(normals(rows.len(), FEATURES, 3)),
-        };
-        let units = Moments { mean: vec![], spread: vec![] };
-        let reference = Reference { units, whitening: Array2::eye(1), centres: Array2::eye(1) };
-        let labels = Likelihood::Classes((0..n).map(largest).collect());
-        let (process, precision, _) = fit(&reference, &of(0..n), &labels).unwrap();
-        let scores = process.mean_of_draws(&of(n..2 * n), precision.value).unwrap();
-        let nll = (0..n).map(|i| -scores[[i, largest(n + i)]]);
-        assert!(scores.iter().all(|score| *score > -100.0), "{:?} {precision:?}", process.found);
-        // About that of the rows it was found on.
-        assert!(nll.sum::<f64>() / (n as f64) < 1.25 * precision.loss, "{:?} {precision:?}", process.found);
-    }
-
     /// Distances by the whitening are those by the inverse of the covariance within classes.
     #[test]
     fn class_distances_are_those_of_the_inverse_covariance() {
