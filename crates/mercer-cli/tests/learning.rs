@@ -1,4 +1,4 @@
-//! `mercer regress`: which method is chosen, what is said of classes, and what an early end leaves, also in `mercer fit`.
+//! `mercer regress`: which method is chosen, what is said of classes, and what an early end leaves, also in `mercer fit`; `mercer train` for numbers.
 
 mod common;
 
@@ -305,4 +305,50 @@ fn solvers_of_all_points_agree() {
             assert!(folder.said(&line(method)).contains("to a relative residual of"), "{method}");
         }
     }
+}
+
+/// `train` for numbers: the error in their own units, and the scaling that is asked for kept in the file.
+#[test]
+fn numbers_are_learnt_and_predicted() {
+    let folder = Folder::new();
+    let row = |i: u32| (f64::from(i % 20), 1000.0 * f64::from(i / 20 % 20));
+    let rows: String = (0..400).map(row).map(|(a, b)| format!("{a},{b},{}\n", 5.0 + 2.5 * a - 0.004 * b)).collect();
+    std::fs::write(folder.join("d.csv"), format!("a,b,y\n{rows}")).unwrap();
+    for scale in ["standard", "minmax"] {
+        let train = "train d.csv --target y --net 'dense(16) tanh dense(1)' --epochs 60 --batch 16 --optimiser adam --rate 0.01";
+        let object = folder.object(&format!("{train} --scale {scale} --out n.safetensors"));
+        // The numbers have a standard deviation of 27.
+        assert!(object["test"]["rmse"].as_f64().unwrap() < 1.0, "{scale}: {}", object["test"]);
+        let said = folder.said("evaluate n.safetensors d.csv --target y --out p.csv");
+        assert!(said.contains("RMSE") && said.contains("n.safetensors on d.csv"), "{said}");
+        assert!(std::fs::read_to_string(folder.join("p.csv")).unwrap().starts_with("prediction\n"));
+    }
+    // Whole numbers are classes unless it is said otherwise.
+    let whole: String = (0..60).map(|i| format!("{i},{}\n", i % 3)).collect();
+    std::fs::write(folder.join("w.csv"), format!("a,y\n{whole}")).unwrap();
+    let test =
+        |more: &str| folder.object(&format!("train w.csv --target y --net mlp --epochs 1 {more}"))["test"].clone();
+    assert!(test("")["accuracy"].is_number() && test("--regress")["rmse"].is_number());
+    folder.refuses("train digits --net 'dense(8) dropout(0.5) dense(10)'", "dropout");
+}
+
+#[test]
+fn ensembles_and_linearised_networks_are_saved_and_predict() {
+    let folder = Folder::new();
+    let rows: String = (0..40).map(|i| format!("{},{}\n", f64::from(i) / 10.0, (f64::from(i) / 10.0).sin())).collect();
+    std::fs::write(folder.join("w.csv"), format!("a,y\n{rows}")).unwrap();
+    let learn = "regress w.csv --target y --method ntk-ensemble --time 1000 --model m.mercer";
+    let learnt = folder.object(learn);
+    assert!(learnt["time"] == 1000.0 && learnt["kernel"].as_str().unwrap().starts_with("ntk("), "{learnt}");
+    let found = folder.object("predict m.mercer w.csv");
+    assert_eq!(found["deviations"].as_array().unwrap().len(), 40);
+    assert!(found["test"]["rmse"].as_f64().unwrap() < 0.1, "{found}");
+    folder.refuses("regress w.csv --target y --time 3", "--time is for --method ntk-ensemble");
+    folder.refuses("regress w.csv --target y --method ntk-ensemble --kernel 'rbf(1)'", "ntk(depth=2, act=erf)");
+    let trained =
+        folder.object("train digits --net 'dense(16) relu dense(10)' --epochs 2 --linearised -o n.safetensors");
+    assert!(trained["linearised"] == true);
+    let found = folder.object("evaluate n.safetensors digits");
+    assert!(found.to_string().contains("accuracy"));
+    assert_eq!(folder.object("inspect n.safetensors")["linearised"], true);
 }
