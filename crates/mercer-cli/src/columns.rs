@@ -1,5 +1,6 @@
 //! What fitted models say of the columns.
 
+use crate::noted::Noted;
 use crate::text;
 use mercer::apply::{Direction, Importances, MetricForm, TriedMetric};
 
@@ -7,18 +8,17 @@ use mercer::apply::{Direction, Importances, MetricForm, TriedMetric};
 const MOST: usize = 20;
 
 /// The lengthscales of the columns, the shortest first: along that column the prediction changes the fastest.
-pub fn lengthscale_table(lengthscales: &[f64], columns: &[String]) -> String {
+pub fn lengthscales_of(lengthscales: &[f64], columns: &[String]) -> Noted {
     let mut order: Vec<usize> = (0..lengthscales.len().min(columns.len())).collect();
     order.sort_by(|a, b| lengthscales[*a].total_cmp(&lengthscales[*b]));
     let row = |i: &usize| vec![columns[*i].clone(), text::number(lengthscales[*i], 4)];
     let rows: Vec<Vec<String>> = order.iter().take(MOST).map(row).collect();
     let more = order.len() - rows.len();
-    let table = text::table(&["column", "lengthscale"], &rows);
-    if more > 0 { format!("{table}{more} more are longer\n") } else { table }
+    Noted::of(&["column", "lengthscale"], &rows).note((more > 0).then(|| format!("{more} more are longer")))
 }
 
 /// How much each column changes the prediction, the most important first, and along which directions.
-pub fn importance_table(importances: &Importances, columns: &[String]) -> String {
+pub fn importances_of(importances: &Importances, columns: &[String]) -> [Noted; 2] {
     let shares = &importances.columns;
     let mut order: Vec<usize> = (0..shares.len().min(columns.len())).collect();
     order.sort_by(|a, b| shares[*b].total_cmp(&shares[*a]));
@@ -28,19 +28,16 @@ pub fn importance_table(importances: &Importances, columns: &[String]) -> String
         vec![columns[*i].clone(), format!("{:.4}", shares[*i]), spread]
     };
     let rows: Vec<Vec<String>> = order.iter().take(MOST).map(row).collect();
-    let mut said = text::table(&["column", "importance", "± (halves)"], &rows);
-    if order.len() > rows.len() {
-        said += &format!("{} more are less important\n", order.len() - rows.len());
-    }
-    said += "shares of the mean squared gradient; ±: how far machines for two halves of the rows are from their mean\n";
-    if let Some(agreement) = importances.agreement {
-        said += &format!("the two halves agree to a cosine of {agreement:.3}\n");
-    }
+    let more = order.len() - rows.len();
+    let meaning =
+        "shares of the mean squared gradient; ±: how far machines for two halves of the rows are from their mean";
+    let agree = importances.agreement.map(|cosine| format!("the two halves agree to a cosine of {cosine:.3}"));
+    let columns_shown = Noted::of(&["column", "importance", "± (halves)"], &rows)
+        .note((more > 0).then(|| format!("{more} more are less important")))
+        .note(meaning.to_owned())
+        .note(agree);
     let directions: Vec<Vec<String>> = importances.directions.iter().map(|d| direction(d, columns)).collect();
-    if directions.is_empty() {
-        return said;
-    }
-    said + "\n" + &text::table(&["direction", "share", "agreement"], &directions)
+    [columns_shown, Noted::of(&["direction", "share", "agreement"], &directions)]
 }
 
 /// A direction by its largest entries.
@@ -67,16 +64,13 @@ fn direction(direction: &Direction, columns: &[String]) -> Vec<String> {
 }
 
 /// The metrics that a recursive feature machine tried.
-pub fn metric_table(tried: &[TriedMetric], form: MetricForm, rounds: usize) -> String {
+pub fn metrics_of(tried: &[TriedMetric], form: MetricForm, rounds: usize) -> Noted {
     let chosen = match rounds {
-        0 => "metric: none, for no learnt metric is better on left-out rows than the plain kernel\n".into(),
-        _ => format!("metric: {}, after {}\n", form.name(), text::count(rounds, "round")),
+        0 => "metric: none, for no learnt metric is better on left-out rows than the plain kernel".into(),
+        _ => format!("metric: {}, after {}", form.name(), text::count(rounds, "round")),
     };
-    if tried.is_empty() {
-        return chosen;
-    }
     let name = |tried: &TriedMetric| if tried.rounds == 0 { "none" } else { tried.form.name() };
     let row = |t: &TriedMetric| vec![name(t).to_owned(), t.rounds.to_string(), text::number(t.error, 4)];
     let rows: Vec<Vec<String>> = tried.iter().map(row).collect();
-    format!("{}{chosen}", text::table(&["metric tried", "rounds", "left-out MSE"], &rows))
+    Noted::of(&["metric tried", "rounds", "left-out MSE"], &rows).note(chosen)
 }

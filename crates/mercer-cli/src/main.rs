@@ -20,6 +20,7 @@ mod learning;
 mod learnt;
 mod methods;
 mod network;
+mod noted;
 mod output;
 mod page;
 mod posterior;

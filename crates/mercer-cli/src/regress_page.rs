@@ -1,10 +1,12 @@
 //! The report of `mercer regress`: scores, the choice of α, and how an iterative solver went.
 
+use crate::columns::{importances_of, lengthscales_of, metrics_of};
 use crate::learnt::Learnt;
+use crate::noted::Noted;
 use crate::page as parts;
 use crate::score::Score;
 use crate::text;
-use mercer::apply::Convergence;
+use mercer::apply::{Convergence, Importances};
 use mercer::data::Target;
 use mercer_figure::report::{Report, Table};
 use mercer_figure::{Grid, Plot};
@@ -12,9 +14,22 @@ use mercer_figure::{Grid, Plot};
 /// The score on each part of the data, where it has targets.
 pub type Scores<'a> = [(&'a str, Option<Score>)];
 
-/// The page for a fitted model; `solver` is the name of an iterative solver, and what it counts.
-pub fn page(title: &str, learnt: &Learnt, solver: (&str, &str), scores: &Scores, y: Option<&Target>) -> Report {
-    let mut page = Report::new(title);
+/// What is known of each class, for the last part of the data: that which is the least known to the model.
+pub fn classes<'a>(scores: &Scores<'a>) -> Option<(&'a str, Vec<Noted>)> {
+    let last = scores.iter().rev().find_map(|(part, score)| Some((*part, score.as_ref()?.details())));
+    last.filter(|(_, details)| !details.is_empty())
+}
+
+/// The page for a model fitted to `data`, with its targets and columns; `solver` is the name of an iterative solver, and what it counts.
+pub fn page(
+    data: &str,
+    learnt: &Learnt,
+    solver: (&str, &str),
+    scores: &Scores,
+    (y, columns): (Option<&Target>, &[String]),
+) -> Report {
+    let task = if matches!(y, Some(Target::Classes { .. })) { "Classification" } else { "Regression" };
+    let mut page = Report::new(format!("{task} on {data}"));
     let (mut headings, mut rows) = (vec![], vec![]);
     for (part, score) in scores.iter().filter_map(|(part, score)| Some((part, score.as_ref()?))) {
         let (names, cells): (Vec<&str>, Vec<String>) = score.cells().into_iter().unzip();
@@ -22,6 +37,21 @@ pub fn page(title: &str, learnt: &Learnt, solver: (&str, &str), scores: &Scores,
         rows.push([vec![part.to_string()], cells].concat());
     }
     page = page.section("Scores").table(Table::of(&headings, &rows));
+    if let Some((part, details)) = classes(scores) {
+        page = page.text(&format!("Classes of {part}:"));
+        page = details.into_iter().fold(page, |page, table| table.onto(page));
+    }
+    if let Some(importances) = learnt.model().importances() {
+        page = page.section("Importance of columns").figure(&importance_bars(importances, columns), IMPORTANCE);
+        page = importances_of(importances, columns).into_iter().fold(page, |page, table| table.onto(page));
+    }
+    if let Some((tried, form, rounds)) = &learnt.metrics {
+        page = metrics_of(tried, *form, *rounds).onto(page.section("Metric"));
+    }
+    let searched = learnt.search.as_ref().and_then(|found| found.kernel.lengthscale_of_columns());
+    if let Some(lengthscales) = searched {
+        page = lengthscales_of(lengthscales, columns).onto(page.section("Lengthscales of columns"));
+    }
     if learnt.tried.len() > 1 {
         let tried = |of: fn(&mercer::apply::Tried) -> f64| learnt.tried.iter().map(of).collect::<Vec<f64>>();
         let plot = Plot::new(format!("Choice of {}", learnt.parameter.0)).x_log(learnt.parameter.0);
@@ -47,6 +77,21 @@ pub fn page(title: &str, learnt: &Learnt, solver: (&str, &str), scores: &Scores,
     facts.extend(learnt.why.clone().map(|why| ("why this method", why)));
     facts.push(("program", parts::program()));
     page.section("How it was made").table(parts::facts(&facts))
+}
+
+const IMPORTANCE: &str = "How much the prediction changes along each column.";
+
+/// The shares of the most important columns.
+fn importance_bars(importances: &Importances, columns: &[String]) -> String {
+    /// Names stay apart up to so many.
+    const MOST: usize = 12;
+    let mut order: Vec<usize> = (0..importances.columns.len().min(columns.len())).collect();
+    order.sort_by(|a, b| importances.columns[*b].total_cmp(&importances.columns[*a]));
+    order.truncate(MOST);
+    let names: Vec<&String> = order.iter().map(|i| &columns[*i]).collect();
+    let shares: Vec<f64> = order.iter().map(|i| importances.columns[*i]).collect();
+    let plot = Plot::new("Importance of columns").y("share of the mean squared gradient").bars("", &names, &shares);
+    plot.size(760.0, 360.0).svg()
 }
 
 /// The residual, and the error on held-out rows where there are some, over the iterations.

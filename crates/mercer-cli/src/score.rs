@@ -1,5 +1,6 @@
 //! Scores of predictions against the true targets.
 
+use crate::noted::Noted;
 use crate::text;
 use mercer::apply::{ClassMeasures, ClassReport};
 use mercer::data::Target;
@@ -100,35 +101,35 @@ impl Score {
         }
     }
 
-    /// What is known of each class, as tables; nothing for numbers.
-    pub fn details(&self) -> String {
+    /// What is known of each class, and which are taken for each other; nothing for numbers.
+    pub fn details(&self) -> Vec<Noted> {
         match self {
-            Score::Regression { .. } => String::new(),
-            Score::Classification(report) => format!("{}\n{}", classes(report), confusion(report)),
+            Score::Regression { .. } => vec![],
+            Score::Classification(report) => vec![classes(report), confusion(report)],
         }
     }
 }
 
 /// Precision, recall and support of the classes: of all, or of the [`MOST_CLASSES`] with the lowest recall.
-fn classes(report: &ClassReport) -> String {
+fn classes(report: &ClassReport) -> Noted {
     const MOST_CLASSES: usize = 20;
     let mut shown: Vec<&ClassMeasures> = report.classes.iter().collect();
     let all = shown.len();
-    let mut note = String::new();
+    let mut note = None;
     if all > MOST_CLASSES {
         shown.sort_by(|a, b| a.recall.unwrap_or(2.0).total_cmp(&b.recall.unwrap_or(2.0)));
         shown.truncate(MOST_CLASSES);
-        note = format!("the {MOST_CLASSES} of {all} classes with the lowest recall; --json has all of them\n");
+        note = Some(format!("the {MOST_CLASSES} of {all} classes with the lowest recall; --json has all of them"));
     }
     let share = |value: Option<f64>| value.map_or_else(|| text::GAP.into(), |value| format!("{value:.3}"));
     let row = |class: &&ClassMeasures| {
         vec![class.name.clone(), share(class.precision), share(class.recall), text::grouped(class.support)]
     };
-    text::table(&["class", "precision", "recall", "support"], &shown.iter().map(row).collect::<Vec<_>>()) + &note
+    Noted::of(&["class", "precision", "recall", "support"], &shown.iter().map(row).collect::<Vec<_>>()).note(note)
 }
 
 /// The confusion matrix, or the most frequent confusions where it would not fit.
-fn confusion(report: &ClassReport) -> String {
+fn confusion(report: &ClassReport) -> Noted {
     const MOST_COLUMNS: usize = 10;
     const MOST_PAIRS: usize = 10;
     let name = |c: usize| report.classes[c].name.clone();
@@ -139,7 +140,7 @@ fn confusion(report: &ClassReport) -> String {
         let row = |a: usize| {
             std::iter::once(name(a)).chain(report.confusion[a].iter().map(|&count| text::grouped(count))).collect()
         };
-        return text::table(&headings, &(0..k).map(row).collect::<Vec<Vec<String>>>());
+        return Noted::of(&headings, &(0..k).map(row).collect::<Vec<Vec<String>>>());
     }
     let mut pairs: Vec<(usize, usize, usize)> = (0..k)
         .flat_map(|a| (0..k).filter(move |&b| a != b).map(move |b| (a, b)))
@@ -150,12 +151,13 @@ fn confusion(report: &ClassReport) -> String {
     pairs.truncate(MOST_PAIRS);
     let rows: Vec<Vec<String>> =
         pairs.iter().map(|&(count, a, b)| vec![name(a), name(b), text::grouped(count)]).collect();
-    if rows.is_empty() { String::new() } else { text::table(&["true", "predicted", "most frequent"], &rows) }
+    Noted::of(&["true", "predicted", "most frequent"], &rows)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::noted::joined;
 
     fn classes(labels: &[usize], names: &[&str]) -> Target {
         Target::Classes { labels: labels.to_vec(), names: names.iter().map(|n| n.to_string()).collect() }
@@ -208,12 +210,14 @@ mod tests {
     #[test]
     fn many_classes_are_cut_and_few_are_shown_whole() {
         let few = score(&classes(&[0, 1, 1], &["a", "b"]), &classes(&[0, 0, 1], &["a", "b"]), None).unwrap().details();
+        let few = joined(&few);
         assert!(few.contains("true \\ predicted  a  b\na                 1  0\nb                 1  1"), "{few}");
         let names: Vec<String> = (0..30).map(|c| format!("c{c}")).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let truth: Vec<usize> = (0..60).map(|i| i % 30).collect();
         let predicted: Vec<usize> = truth.iter().map(|&t| if t == 3 { 4 } else { t }).collect();
         let many = score(&classes(&truth, &names), &classes(&predicted, &names), None).unwrap().details();
+        let many = joined(&many);
         assert!(many.contains("the 20 of 30 classes") && many.contains("c3    c4"), "{many}");
         assert!(many.lines().all(|line| line.chars().count() <= 80) && many.lines().count() < 40, "{many}");
     }

@@ -239,7 +239,7 @@ impl Plot {
         };
         let (mut x, y) = (fit(&self.x, |end| end.0), fit(&self.y, |end| end.1));
         if !self.x.names.is_empty() && !self.is_filled() {
-            x = Span { lo: -0.5, hi: self.x.names.len() as f64 - 0.5, log: false };
+            x = Span { lo: -0.5, hi: self.x.names.len() as f64 - 0.5, log: false, whole: false };
         }
         (x, y)
     }

@@ -19,6 +19,8 @@ pub struct Span {
     pub lo: f64,
     pub hi: f64,
     pub log: bool,
+    /// Whether all values are whole numbers: then marks are, too.
+    pub whole: bool,
 }
 
 /// Beyond this magnitude (or below its inverse on a logarithmic axis) a value is treated as infinite.
@@ -33,19 +35,19 @@ impl Span {
     /// The range of those values that can be shown on the axis. The range around a constant is widened; without any value it
     /// is [0, 1] or [1, 10].
     pub fn of(values: impl IntoIterator<Item = f64>, log: bool) -> Span {
-        let (lo, hi) = values
-            .into_iter()
-            .filter(|&v| shows(v, log))
-            .fold((f64::INFINITY, f64::NEG_INFINITY), |(lo, hi), v| (lo.min(v), hi.max(v)));
+        let start = (f64::INFINITY, f64::NEG_INFINITY, true);
+        let shown = values.into_iter().filter(|&v| shows(v, log));
+        let (lo, hi, whole) = shown.fold(start, |(lo, hi, whole), v| (lo.min(v), hi.max(v), whole && v.fract() == 0.0));
+        let whole = whole && hi - lo >= 2.0;
         match (lo > hi, log) {
-            (true, false) => Span { lo: 0.0, hi: 1.0, log },
-            (true, true) => Span { lo: 1.0, hi: 10.0, log },
-            (false, true) if hi <= lo * (1.0 + 1e-9) => Span { lo: lo / 3.0, hi: hi * 3.0, log },
+            (true, false) => Span { lo: 0.0, hi: 1.0, log, whole },
+            (true, true) => Span { lo: 1.0, hi: 10.0, log, whole },
+            (false, true) if hi <= lo * (1.0 + 1e-9) => Span { lo: lo / 3.0, hi: hi * 3.0, log, whole },
             (false, false) if hi - lo <= 1e-9 * hi.abs().max(lo.abs()) || hi - lo < 1.0 / HUGE => {
                 let room = if lo.abs() < 1.0 / HUGE { 1.0 } else { lo.abs() / 2.0 };
-                Span { lo: lo - room, hi: hi + room, log }
+                Span { lo: lo - room, hi: hi + room, log, whole }
             }
-            _ => Span { lo, hi, log },
+            _ => Span { lo, hi, log, whole },
         }
     }
 
@@ -63,7 +65,7 @@ impl Span {
 
     /// The least range that covers both.
     pub fn union(self, other: Span) -> Span {
-        Span { lo: self.lo.min(other.lo), hi: self.hi.max(other.hi), ..self }
+        Span { lo: self.lo.min(other.lo), hi: self.hi.max(other.hi), whole: self.whole && other.whole, ..self }
     }
 
     /// Where in [0, 1] a value lies; outside that for values out of range, `None` for those that cannot be shown.
@@ -84,7 +86,10 @@ impl Span {
         let third = (self.hi - self.lo) / 3.0 * (1.0 + 1e-12);
         let e = third.log10().floor() as i32;
         let steps = [(5.0, e), (2.0, e), (1.0, e), (5.0, e - 1), (2.0, e - 1)];
-        let fair = steps.into_iter().filter(|&(mantissa, exponent)| mantissa * 10f64.powi(exponent) <= third);
+        let fits = |&(mantissa, exponent): &(f64, i32)| mantissa * 10f64.powi(exponent) <= third;
+        let unit = (self.whole && e < 0).then_some((1.0, 0)); // fewer than three units wide
+        let fair = unit.into_iter().chain(steps.into_iter().filter(fits));
+        let fair = fair.filter(|&(_, exponent)| !self.whole || exponent >= 0);
         let mut fair: Vec<_> = fair.map(|(m, exponent)| (multiples(self, m, exponent), exponent)).collect();
         let chosen = fair.iter().rposition(|(marks, _)| marks.len() <= room).unwrap_or(0);
         let (best, decimals_at) = fair.swap_remove(chosen);
@@ -216,13 +221,14 @@ mod tests {
             check(Span::of(pair, log), 6);
             check(Span::of(pair, log).padded(0.05), 6);
         }
-        assert_eq!(Span::of([], true), Span { lo: 1.0, hi: 10.0, log: true });
+        assert_eq!(Span::of([], true), Span { lo: 1.0, hi: 10.0, log: true, whole: false });
     }
 
     #[test]
     fn labels_are_round() {
-        let labels =
-            |lo, hi, log| -> Vec<String> { Span { lo, hi, log }.ticks(6).major.into_iter().map(|t| t.1).collect() };
+        let labels = |lo, hi, log| -> Vec<String> {
+            Span { lo, hi, log, whole: false }.ticks(6).major.into_iter().map(|t| t.1).collect()
+        };
         assert_eq!(labels(0.0, 1.0, false), ["0.0", "0.2", "0.4", "0.6", "0.8", "1.0"]);
         assert_eq!(labels(-1.0, 1.0, false), ["−1.0", "−0.5", "0.0", "0.5", "1.0"]);
         assert_eq!(labels(0.0, 60_000.0, false)[1], "20\u{202f}000");
@@ -230,8 +236,14 @@ mod tests {
         assert_eq!(labels(1e-20, 1.0, true), ["10^{−20}", "10^{−15}", "10^{−10}", "10^{−5}", "10^{0}"]);
         assert_eq!(labels(1.0, 30.0, true), ["1", "2", "5", "10", "20"]);
         assert_eq!(labels(2.0, 3.0, true), ["2.0", "2.2", "2.4", "2.6", "2.8", "3.0"]);
-        assert_eq!(Span { lo: 0.0, hi: 3e-7, log: false }.ticks(6).factor, Some(-7));
-        let decades = Span { lo: 1.0, hi: 1000.0, log: true }.ticks(8);
+        assert_eq!(Span { lo: 0.0, hi: 3e-7, log: false, whole: false }.ticks(6).factor, Some(-7));
+        let whole = |numbers: [f64; 2]| {
+            Span::of(numbers, false).padded(0.05).ticks(8).major.into_iter().map(|t| t.1).collect::<Vec<_>>()
+        };
+        assert_eq!(whole([1.0, 3.0]), ["1", "2", "3"]);
+        assert_eq!(whole([1.0, 4.0]), ["1", "2", "3", "4"]);
+        assert_eq!(whole([0.0, 60.0]), ["0", "10", "20", "30", "40", "50", "60"]);
+        let decades = Span { lo: 1.0, hi: 1000.0, log: true, whole: true }.ticks(8);
         assert_eq!((decades.major.len(), decades.minor.len()), (4, 3 * 8));
     }
 }

@@ -2,11 +2,12 @@
 
 use super::predict::Predictions;
 use crate::certificate;
-use crate::columns::lengthscale_table;
+use crate::columns::lengthscales_of;
 use crate::context::Context;
 use crate::examples::{Examples, Outputs, Parts};
 use crate::gp_page;
 use crate::methods::{self, number};
+use crate::noted::joined;
 use crate::output::Output;
 use crate::process::{Judged, Process};
 use crate::text;
@@ -326,14 +327,14 @@ impl Gp {
                 text::count(search.rows, "row"),
             );
             if let Some(lengthscales) = fitted.kernel().lengthscale_of_columns() {
-                said += &format!("\n{}", lengthscale_table(lengthscales, &train.columns));
+                said += &format!("\n{}", lengthscales_of(lengthscales, &train.columns).text());
             }
             let (headings, rows) = rows(reports);
             if !rows.is_empty() {
                 said += &format!("\n{}", text::table(&headings, &rows));
             }
             if let Some((name, Judged::Classes(score))) = reports.last() {
-                said += &format!("\nclasses of {name}:\n{}", score.details());
+                said += &format!("\nclasses of {name}:\n{}", joined(&score.details()));
             }
             said
         })

@@ -2,9 +2,10 @@
 
 use super::{eigenmap, fit};
 use crate::certificate;
-use crate::columns::importance_table;
+use crate::columns::importances_of;
 use crate::context::Context;
 use crate::input;
+use crate::noted::joined;
 use crate::output::numbered;
 use crate::text;
 use clap::Args;
@@ -70,7 +71,7 @@ fn estimator(fitted: &Fitted, schema: Option<&Schema>) -> (Value, String) {
             let Some(importances) = fitted.importances() else { return (object, said) };
             object["importances"] = json!(importances);
             let names = schema.map_or_else(|| numbered("column ", importances.columns.len()), Schema::features);
-            (object, format!("{said}\n{}\n", importance_table(importances, &names)))
+            (object, format!("{said}\n{}\n", joined(&importances_of(importances, &names))))
         }
         Fitted::Transform(fitted) => {
             let eigenvalues: Vec<String> = fitted.eigenvalues().iter().map(|v| text::number(*v, 6)).collect();

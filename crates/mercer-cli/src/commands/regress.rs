@@ -1,13 +1,14 @@
 //! `mercer regress`: numbers or classes, learnt from examples.
 
 use crate::certificate::{self, shortened};
-use crate::columns::{importance_table, lengthscale_table, metric_table};
+use crate::columns::{importances_of, lengthscales_of, metrics_of};
 use crate::context::Context;
 use crate::distributed;
 use crate::examples::{Examples, Outputs, Parts};
 use crate::learning::Learning;
 use crate::learnt::{InBlocks, Learnt};
 use crate::methods;
+use crate::noted::joined;
 use crate::output::Output;
 use crate::precomputed::PRECOMPUTED;
 use crate::regress_page::{self, Scores};
@@ -179,8 +180,8 @@ impl Regress {
         }
         let scores = [("train", on_train), ("holdout", on_held_out), ("test", on_new.and_then(|(_, score)| score))];
         if let Some(page) = page {
-            let title = format!("Regression on {}", self.examples.data);
-            let report = regress_page::page(&title, &learnt, self.learning.solver_name(), &scores, train.y.as_ref());
+            let rows = (train.y.as_ref(), &train.columns[..]);
+            let report = regress_page::page(&self.examples.data, &learnt, self.learning.solver_name(), &scores, rows);
             page.text(&report.command(&context.command).html())?;
             context.wrote(&page);
         }
@@ -282,14 +283,14 @@ impl Regress {
             if let Some(found) = &learnt.search {
                 said += &format!("\n{}", searched(found));
                 if let Some(lengthscales) = found.kernel.lengthscale_of_columns() {
-                    said += &format!("\n{}", lengthscale_table(lengthscales, columns));
+                    said += &format!("\n{}", lengthscales_of(lengthscales, columns).text());
                 }
             }
             if let Some((tried, form, rounds)) = &learnt.metrics {
-                said += &format!("\n{}", metric_table(tried, *form, *rounds));
+                said += &format!("\n{}", metrics_of(tried, *form, *rounds).text());
             }
             if let Some(importances) = learnt.model().importances() {
-                said += &format!("\n{}", importance_table(importances, columns));
+                said += &format!("\n{}", joined(&importances_of(importances, columns)));
             }
             let (mut headings, mut rows) = (vec![], vec![]);
             for (part, score) in scores.iter().filter_map(|(part, score)| Some((part, score.as_ref()?))) {
@@ -298,10 +299,8 @@ impl Regress {
                 rows.push([vec![part.to_string()], cells].concat());
             }
             said += &format!("\n{}", text::table(&headings, &rows));
-            // The classes of the last part: that which is the least known to the model.
-            let details = scores.iter().rev().find_map(|(part, score)| Some((part, score.as_ref()?.details())));
-            if let Some((part, details)) = details.filter(|(_, details)| !details.is_empty()) {
-                said += &format!("\nclasses of {part}:\n{details}");
+            if let Some((part, details)) = regress_page::classes(scores) {
+                said += &format!("\nclasses of {part}:\n{}", joined(&details));
             }
             said
         })
