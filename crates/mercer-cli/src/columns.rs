@@ -66,7 +66,7 @@ fn direction(direction: &Direction, columns: &[String]) -> Vec<String> {
 /// The metrics that a recursive feature machine tried.
 pub fn metrics_of(tried: &[TriedMetric], form: MetricForm, rounds: usize) -> Noted {
     let chosen = match rounds {
-        0 => "metric: none, for no learnt metric is better on left-out rows than the plain kernel".into(),
+        0 => "metric: none, for none is better on left-out rows than the plain kernel by two standard errors".into(),
         _ => format!("metric: {}, after {}", form.name(), text::count(rounds, "round")),
     };
     let name = |tried: &TriedMetric| if tried.rounds == 0 { "none" } else { tried.form.name() };

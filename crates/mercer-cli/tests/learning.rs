@@ -66,7 +66,13 @@ fn classes_are_reported_one_by_one() {
     let folder = Folder::new();
     table(&folder, "classes.csv", 600, class);
     let line = "regress classes.csv --target y --holdout 0.3 --kernel rbf(0.7)";
-    let (found, said) = (folder.object(line), folder.said(line));
+    let (found, said) = (folder.object(line), folder.said(&format!("{line} --report c.html")));
+    let page = std::fs::read_to_string(folder.join("c.html")).unwrap();
+    assert!(
+        page.contains("Classification on classes.csv")
+            && page.contains("Classes of holdout")
+            && page.contains("predicted")
+    );
     let test = &found["holdout"];
     // The measures follow from the confusion matrix.
     let count = |a: usize, b: usize| test["confusion"][a][b].as_f64().unwrap();
@@ -270,9 +276,10 @@ fn a_recursive_feature_machine_learns_which_columns_matter() {
     let rmse = found["holdout"]["rmse"].as_f64().unwrap();
     assert!(rmse < 0.8 * plain, "{rmse} for {plain}");
     assert!(found["importances"]["columns"][0].as_f64().unwrap() > 0.9, "{found}");
-    let said = folder.said(&line);
+    let said = folder.said(&format!("{line} --report r.html"));
+    let page = std::fs::read_to_string(folder.join("r.html")).unwrap();
     for words in ["metric tried", "importance", "first", "direction", "agree"] {
-        assert!(said.contains(words), "{words}: {said}");
+        assert!(said.contains(words) && page.contains(words), "{words}: {said}");
     }
     let inspected = folder.said("inspect m.mercer");
     assert!(inspected.contains("importance") && inspected.contains("second"), "{inspected}");

@@ -147,6 +147,11 @@ fn number(cell: &str) -> Option<f64> {
             _ => return None,
         }
     }
+    // What follows is a unit or an error, not a sentence.
+    let follows: String = rest.collect();
+    if follows.split_whitespace().count() > 2 {
+        return None;
+    }
     digits.parse().ok().filter(|v: &f64| v.is_finite())
 }
 
@@ -158,7 +163,7 @@ mod tests {
     fn cells_are_read_as_people_write_them() {
         let cells = ["1.5", "−3e-4", "60 000", "60\u{202f}000", "1.2 ± 0.3", "97%", "12 s"];
         assert_eq!(cells.map(number), [1.5, -3e-4, 6e4, 6e4, 1.2, 97.0, 12.0].map(Some));
-        for cell in ["", "—", "RBF", "3d", "n = 3", "inf", "NaN"] {
+        for cell in ["", "—", "RBF", "3d", "n = 3", "inf", "NaN", "0.7 a - 0.2 b"] {
             assert_eq!(number(cell), None, "{cell}");
         }
     }
