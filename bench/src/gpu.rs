@@ -102,7 +102,7 @@ fn top_pairs(precision: Precision, device: Device) -> Result<Value, Failure> {
     let start = Instant::now();
     let operator = context.kernel_operator(&kernel, x.view())?;
     let problem = Problem { operator: &operator, k: 10, context };
-    let spectrum = Spectrum::fit(&Krylov { tolerance: 1e-6 }, &problem, Some(held_out.view().into()))?;
+    let spectrum = Spectrum::fit(&Krylov::to(1e-6), &problem, Some(held_out.view().into()))?;
     let seconds = start.elapsed().as_secs_f64();
     Ok(json!({
         "ms": [1e3 * seconds],

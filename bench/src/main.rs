@@ -252,7 +252,7 @@ fn top_k(kernel: &str, x: ArrayView2<f64>, warm_up: usize, repeats: usize) -> Re
     let context = FitContext { precision: Precision::F32, budget, ..FitContext::default() };
     let (seconds, solution) = time(warm_up, repeats, || {
         let operator = context.kernel_operator(&kernel, x)?;
-        Krylov { tolerance: 1e-4 }.solve(&Problem { operator: &operator, k: 10, context })
+        Krylov::to(1e-4).solve(&Problem { operator: &operator, k: 10, context })
     })?;
     Ok(json!({ "seconds": seconds, "eigenvalues": solution.eigenvalues }))
 }

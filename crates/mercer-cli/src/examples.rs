@@ -77,16 +77,53 @@ impl Examples {
         let table = self.task.table(&self.reader, &self.data, context)?;
         let (train, held_out) = table.held_out(self.holdout, context.seed)?;
         let schema = self.reader.schema(&train, scale, context)?;
-        let new = self.predict.as_ref().map(|file| self.reader.open_like(file, &schema, context)).transpose()?;
+        let new = self.new_rows(&schema, context)?;
+        let encoded = |table| encoded(&schema, table, context);
+        let (train, held_out) = (encoded(train)?, held_out.map(encoded).transpose()?);
+        Ok(Parts { schema: Some(schema), train, held_out, new })
+    }
+
+    /// The rows to predict, in the features of a schema.
+    fn new_rows(&self, schema: &Schema, context: &Context) -> Result<Option<Dataset>> {
+        let new = self.predict.as_ref().map(|file| self.reader.open_like(file, schema, context)).transpose()?;
         if let Some(new) = new.as_ref().filter(|new| new.y.is_none() && self.out.is_none()) {
             return Err(Error::input(format!(
                 "`{}` has no target to score against; name a file for its predictions by --out",
                 new.name
             )));
         }
-        let encoded = |table| encoded(&schema, table, context);
-        let (train, held_out) = (encoded(train)?, held_out.map(encoded).transpose()?);
-        Ok(Parts { schema: Some(schema), train, held_out, new })
+        Ok(new)
+    }
+
+    /// Whether each of several ranks can read its own rows.
+    pub fn can_share(&self) -> bool {
+        TableBlocks::can_open(&self.data)
+    }
+
+    /// The rows of a file of which each rank reads its own. Those to learn from stay there but for some, which are scored.
+    pub fn read_shared(&self, context: &Context) -> Result<(Parts, BlockDataset)> {
+        let blocks = self.reader.large(&self.data, |_| 0, context)?.expect("several ranks read it");
+        let held_out = self.held_out_count(&blocks, context);
+        let keep = |n: usize| Expression::rows(n, context.seed);
+        let data = self.reader.first_pass(blocks, (self.scale, self.task.task(), held_out), &keep, context)?;
+        if data.schema().target.is_none() {
+            return Err(no_target(&data.sample().1.name));
+        }
+        let (schema, train) = (data.schema().clone(), data.sample().1.clone());
+        let new = self.new_rows(&schema, context)?;
+        Ok((Parts { schema: Some(schema), train, held_out: data.held_out().cloned(), new }, data))
+    }
+
+    /// How many rows of a file in blocks are held out.
+    fn held_out_count(&self, blocks: &TableBlocks, context: &Context) -> usize {
+        /// Rows that are held out at most: their score is known to about one percent.
+        const MOST: f64 = 20_000.0;
+        let n = blocks.n() as f64;
+        let held_out = (self.holdout.min(MOST / n) * n).round() as usize;
+        if self.holdout * n > MOST + 0.5 {
+            context.note(format_args!("{} are held out, as many as fit into memory", text::count(held_out, "row")));
+        }
+        held_out
     }
 
     /// The rows, where they do not fit into memory: beside the fit, where `learning` can read them in blocks.
@@ -123,17 +160,11 @@ impl Examples {
         learning: &Learning,
         context: &Context,
     ) -> Result<(BlockDataset, u64)> {
-        /// Rows that are held out at most: their score is known to about one percent.
-        const MOST: f64 = 20_000.0;
         let silent = context.fit(&Silent);
         let (landmarks, bytes) =
             learning.size_in_blocks(candidates, &blocks, self.reader.features_of(&blocks), &silent)?;
         let expected = announce_fit(&self.data, &blocks, learning.passes(), bytes, context)?;
-        let n = blocks.n() as f64;
-        let held_out = (self.holdout.min(MOST / n) * n).round() as usize;
-        if self.holdout * n > MOST + 0.5 {
-            context.note(format_args!("{} are held out, as many as fit into memory", text::count(held_out, "row")));
-        }
+        let held_out = self.held_out_count(&blocks, context);
         let keep = |n: usize| FeatureRidge::rows_in_memory(n, landmarks, context.seed);
         let data = self.reader.first_pass(blocks, (self.scale, self.task.task(), held_out), &keep, context)?;
         if data.schema().target.is_none() {

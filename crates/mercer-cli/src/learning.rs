@@ -294,7 +294,7 @@ impl Learning {
         watched: Option<&Dataset>,
         fit: &FitContext<'_>,
     ) -> Result<Learnt> {
-        let iterative = |kernel| Solved { learning: self, kernel, x, y, watched, fit };
+        let iterative = |kernel| Solved { learning: self, kernel, x, y, watched, is_dealt: false, fit };
         match self.method {
             Way::Auto => self.by_choice(iterative(kernel)),
             Way::Rfm => unreachable!("it takes an expression"),

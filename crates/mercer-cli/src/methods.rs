@@ -48,9 +48,10 @@ fn untrained() -> [Entry; 5] {
         Entry {
             name: "krylov",
             help: "the leading pairs to the tolerance, without storing the kernel matrix",
-            options: vec!["tolerance"],
+            options: vec!["tolerance", "checkpoint", "checkpoint-every", "resume", "overwrite"],
             make: Box::new(|o, _, _| {
-                Box::new(o.tolerance.map_or_else(Krylov::default, |tolerance| Krylov { tolerance }))
+                let usual = o.tolerance.map_or_else(Krylov::default, Krylov::to);
+                Box::new(Krylov { checkpoint: o.training.keeping.checkpoint(), ..usual })
             }),
         },
         Entry {

@@ -36,11 +36,13 @@ pub struct Solving {
 pub struct Solved<'a> {
     pub learning: &'a Learning,
     pub kernel: Kernel,
-    /// `[n, d]`
+    /// `[n, d]`, or the rows of this rank
     pub x: ArrayView2<'a, f64>,
     pub y: &'a Target,
     /// Rows whose error is measured along the iterations.
     pub watched: Option<&'a Dataset>,
+    /// Whether each rank has some of the points.
+    pub is_dealt: bool,
     pub fit: &'a FitContext<'a>,
 }
 
@@ -99,7 +101,10 @@ impl Solved<'_> {
     fn ridge_by(self, solver: RidgeSolver) -> Result<Learnt> {
         let (alpha, class_weights, monitoring) = (self.learning.alpha(), self.learning.weights(), self.monitoring());
         let ridge = Ridge { kernel: self.kernel, alpha, solver, centred: true, class_weights, monitoring };
-        let fitted = ridge.fit(self.x, self.y, self.fit)?;
+        let fitted = match self.is_dealt {
+            true => ridge.fit_dealt(self.x, self.y, self.fit)?,
+            false => ridge.fit(self.x, self.y, self.fit)?,
+        };
         let (alpha, tried, convergence) = (fitted.alpha, fitted.tried.clone(), fitted.convergence.clone());
         Ok(Learnt { convergence, ..Learnt::new(fitted, alpha, tried) })
     }

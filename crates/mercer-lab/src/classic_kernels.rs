@@ -170,7 +170,7 @@ fn setting(config: &Config, case: Case, n: usize, context: &FitContext<'_>) -> R
     let operator = context.kernel_operator(&kernel, x.view())?;
     let problem = Problem { operator: &operator, k: config.k, context };
     // The exact pairs of the points: by the dense method, or above 1024 points by Krylov iteration to a small tolerance.
-    let method: &dyn Method = if n <= 1024 { &Exact } else { &Krylov { tolerance: 1e-8 } };
+    let method: &dyn Method = if n <= 1024 { &Exact } else { &Krylov::to(1e-8) };
     let exact = Spectrum::fit(method, &problem, Some(held_out.view().into()))?;
     let population = Population::on_interval(&kernel, case.interval, config.k)?;
     let grid = Array2::from_shape_fn((GRID, 1), |(i, _)| a + (b - a) * i as f64 / (GRID - 1) as f64);

@@ -222,7 +222,7 @@ fn candidates(config: &Config, train: &Dataset, context: &FitContext<'_>) -> Res
         let samples = LowRankOperator::of_samples(&as_samples(f.slice(s![..images.n, ..])), false)?;
         let context = FitContext { seed: config.seed, ..*context };
         let problem = Problem { operator: &samples, k: config.k, context };
-        let exact = Spectrum::fit(&Krylov { tolerance: TOLERANCE }, &problem, None)?;
+        let exact = Spectrum::fit(&Krylov::to(TOLERANCE), &problem, None)?;
         let [_, accuracy] = images.accuracies(exact.transform(&as_samples(f.view()))?.view())?;
         Ok(Candidate {
             net: net.clone(),
@@ -260,7 +260,7 @@ fn run(config: &Config, context: &FitContext<'_>) -> Result<Found> {
     let problem = Problem { operator: &operator, k: config.k, context };
     let everywhere = as_samples(f.view());
 
-    let exact = Spectrum::fit(&Krylov { tolerance: TOLERANCE }, &problem, None)?;
+    let exact = Spectrum::fit(&Krylov::to(TOLERANCE), &problem, None)?;
     let captured = exact.certificate.trace_captured;
     let neural = |kind: Kind, network: &str, steps: u64| {
         Spectrum::fit(&crate::neural(kind, Some(network), steps, config.batch), &problem, None)

@@ -154,7 +154,7 @@ fn run(config: &Config, context: &FitContext<'_>) -> Result<Results> {
     let context = FitContext { precision: Precision::F32, seed: config.seed, ..*context };
     let operator = context.kernel_operator(&kernel, x.view())?;
     let problem = Problem { operator: &operator, k: config.k, context };
-    let exact = Spectrum::fit(&Krylov { tolerance: 1e-4 }, &problem, Some(held_out.view().into()))?;
+    let exact = Spectrum::fit(&Krylov::to(1e-4), &problem, Some(held_out.view().into()))?;
     let mut points = vec![];
     for &budget in &config.budgets {
         points.push(at_budget(config, budget, &problem, &held_out)?);

@@ -121,7 +121,7 @@ fn run(config: &Config, context: &FitContext<'_>) -> Result<Found> {
     let samples = LowRankOperator::of_samples(&f_fit.into(), false)?;
     let operator = OnPoints::new(&samples, fit.x.view())?;
     let problem = Problem { operator: &operator, k: config.k, context: FitContext { seed: config.seed, ..*context } };
-    let exact = Spectrum::fit(&Krylov { tolerance: 1e-6 }, &problem, None)?;
+    let exact = Spectrum::fit(&Krylov::to(1e-6), &problem, None)?;
     let mut method = Neural::new(NeuralEf::Joint);
     method.architecture = Some(config.functions.clone());
     (method.settings.steps, method.settings.batch) = (config.steps, config.batch);

@@ -20,7 +20,7 @@ pub fn methods() -> Vec<&'static str> {
 pub fn method(name: &str, mut o: Options, n: usize, k: usize) -> Result<Box<dyn Method + Send>> {
     let method: Box<dyn Method + Send> = match name {
         "exact" => Box::new(Exact),
-        "krylov" => Box::new(o.take("tolerance")?.map_or_else(Krylov::default, |tolerance| Krylov { tolerance })),
+        "krylov" => Box::new(o.take("tolerance")?.map_or_else(Krylov::default, Krylov::to)),
         "nystrom" => {
             let usual = Nystrom::usual(n, k);
             let landmarks = o.take("landmarks")?.unwrap_or(usual.landmarks);

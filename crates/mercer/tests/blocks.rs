@@ -9,8 +9,9 @@ use files::Scratch;
 use mercer::apply::{Alpha, ClassWeights, FeatureLogistic, FeatureMap, FeatureRidge, Fit, FittedFeatureRidge, Predict};
 use mercer::data::{
     BlockDataset, BlockOptions, Dataset, Matrix, Missing, ReadOptions, Scaling, Schema, Table, TableBlocks, Target,
-    Task,
+    Task, write_npy,
 };
+use mercer::group::on_threads;
 use mercer::spectrum::{BlockProblem, Fourier, Landmarks, Nystrom, Sampling};
 use mercer::{Group, Result, Silent};
 
@@ -21,7 +22,7 @@ fn with_target(target: &str) -> ReadOptions {
 /// The table in blocks, with every row that a fit needs in memory.
 fn in_blocks(file: &str, read: &ReadOptions, options: &BlockOptions) -> Result<BlockDataset> {
     let keep = |n| FeatureRidge::rows_in_memory(n, 60, 0);
-    BlockDataset::fit(TableBlocks::open(file, read)?, options, &keep, &Silent)
+    BlockDataset::fit(TableBlocks::open(file, read)?, options, &keep, Group::SINGLE, &Silent)
 }
 
 /// The same in memory: its schema, the rows to fit and those that are held out.
@@ -287,6 +288,79 @@ fn unfit_arrays_are_named() {
 }
 
 /// A pass that is asked to end does, after the rows so far.
+/// What each of `size` ranks learns of a file, each from a file of its own.
+fn on_ranks(size: usize, files: &[&str], read: &ReadOptions, options: &BlockOptions) -> Vec<Result<BlockDataset>> {
+    let keep = |n| FeatureRidge::rows_in_memory(n, 60, 0);
+    on_threads(size, |group| {
+        let blocks = TableBlocks::open(files[group.rank() % files.len()], read)?;
+        BlockDataset::fit(blocks, options, &keep, group, &Silent)
+    })
+}
+
+/// The first pass of several ranks is that of one, to the bit.
+#[track_caller]
+fn same_first_pass(file: &str, read: &ReadOptions, options: &BlockOptions) {
+    let one = in_blocks(file, read, options).unwrap();
+    for size in [2, 3, 4] {
+        for rank in on_ranks(size, &[file], read, options) {
+            let rank = rank.unwrap();
+            assert_eq!((rank.n(), rank.drawn_of(), rank.mean()), (one.n(), one.drawn_of(), one.mean()));
+            assert_eq!(rank.schema(), one.schema());
+            assert_eq!(rank.sample(), one.sample());
+            assert_eq!(rank.held_out(), one.held_out());
+        }
+    }
+}
+
+#[test]
+fn ranks_share_the_first_pass() {
+    let scratch = Scratch::new();
+    let file = scratch.0.path().join("x.npy");
+    let mut x = points(9001);
+    write_npy(&file, x.view()).unwrap();
+    let (path, read) = (file.to_str().unwrap(), with_target("4"));
+    same_first_pass(path, &read, &BlockOptions::default());
+    let held_out = BlockOptions { held_out: 900, seed: 3, ..BlockOptions::default() };
+    same_first_pass(path, &read, &held_out);
+    same_first_pass(path, &ReadOptions { rows: Some(1500..8777), ..with_target("1") }, &held_out);
+    // Classes of which the first ranks have a part, and a column of categories.
+    x.column_mut(3).iter_mut().enumerate().for_each(|(i, v)| *v = ((i / 1000) % 7) as f32);
+    x.column_mut(2).iter_mut().enumerate().for_each(|(i, v)| *v = ((9001 - i) / 900) as f32);
+    write_npy(&file, x.view()).unwrap();
+    let read = ReadOptions { categories: vec!["3".into()], ..read };
+    same_first_pass(path, &read, &held_out);
+    let ranks = on_ranks(3, &[path], &read, &BlockOptions { missing: Missing::Impute, ..held_out });
+    assert!(ranks.iter().all(|rank| rank.as_ref().unwrap().schema().target.as_ref().unwrap().classes.is_some()));
+
+    // The message of the rank that has the first bad row ends all.
+    (x[[6500, 0]], x[[8000, 1]]) = (f32::NAN, f32::NAN);
+    let bytes: Vec<u8> = x.iter().flat_map(|v| v.to_le_bytes()).collect();
+    scratch.file("x.npy", files::npy("{'descr': '<f4', 'fortran_order': False, 'shape': (9001, 4)}\n", &bytes));
+    for rank in on_ranks(3, &[path], &read, &held_out) {
+        let message = rank.err().expect("a value is missing").to_string();
+        assert!(message.contains("row 6501, column 1"), "{message}");
+    }
+    // More different whole numbers than classes may have, of which no rank has so many.
+    let many = Array2::from_shape_fn((12_000, 2), |(i, j)| (i * (j + 1)) as f32);
+    write_npy(&file, many.view()).unwrap();
+    let classify = BlockOptions { task: Some(Task::Classification), ..BlockOptions::default() };
+    let want = in_blocks(path, &with_target("2"), &classify).err().unwrap().to_string();
+    assert!(want.contains("more than 10000 different whole numbers"), "{want}");
+    for rank in on_ranks(3, &[path], &with_target("2"), &classify) {
+        assert_eq!(rank.err().unwrap().to_string(), want);
+    }
+
+    let other = scratch.0.path().join("y.npy");
+    write_npy(&other, many.mapv(|v| v + 1.0).view()).unwrap();
+    for rank in on_ranks(3, &[path, path, other.to_str().unwrap()], &ReadOptions::default(), &held_out) {
+        let message = rank.err().expect("other data").to_string();
+        assert!(message.contains("rank 2 has another data than rank 0"), "{message}");
+    }
+    // Ranks without rows.
+    write_npy(&file, many.slice(ndarray::s![..300, ..])).unwrap();
+    same_first_pass(path, &with_target("2"), &BlockOptions { held_out: 20, ..BlockOptions::default() });
+}
+
 #[test]
 fn passes_can_end_early() {
     let scratch = Scratch::new();
@@ -316,7 +390,8 @@ fn spectra_are_those_in_memory() {
     for (held_out, precision) in [(600, Precision::F64), (0, Precision::F64), (600, Precision::F32)] {
         let options = BlockOptions { held_out, ..BlockOptions::default() };
         let keep = |n| BlockProblem::rows_in_memory(n, 60, 0);
-        let data = BlockDataset::fit(TableBlocks::open(file, &read).unwrap(), &options, &keep, &Silent).unwrap();
+        let blocks = TableBlocks::open(file, &read).unwrap();
+        let data = BlockDataset::fit(blocks, &options, &keep, Group::SINGLE, &Silent).unwrap();
         let (_, train, fresh) = in_memory(file, &read, &options);
         let context = FitContext { precision, ..FitContext::default() };
         let operator = context.kernel_operator(&kernel, &train.x).unwrap();
@@ -433,6 +508,29 @@ mod parquet_files {
             same_fit(&a, &b, &want, 1e-9);
             let found = FeatureRidge { alpha: Alpha::LeaveOneOut, ..ridge }.fit_blocks(&data, &context).unwrap();
             assert!(found.tried.len() > 10, "{:?}", found.tried);
+        }
+    }
+
+    /// The rows of a rank begin within row groups and pages, and words first appear in the rows of later ranks.
+    #[test]
+    fn ranks_share_the_first_pass_over_words() {
+        let scratch = Scratch::new();
+        let file = scratch.file("t.parquet", written());
+        let file = file.to_str().unwrap();
+        let options = BlockOptions { missing: Missing::Impute, held_out: 500, ..BlockOptions::default() };
+        let read = ReadOptions { categories: vec!["zip".into()], drop: vec!["y".into()], ..with_target("late") };
+        same_first_pass(file, &read, &options);
+        same_first_pass(file, &ReadOptions { rows: Some(777..9800), ..read.clone() }, &options);
+        same_first_pass(file, &ReadOptions { target: None, ..read }, &options);
+        let missing = ReadOptions { skip_unlabelled: true, ..with_target("y") };
+        for rank in on_ranks(2, &[file], &missing, &options) {
+            let message = rank.err().expect("rows without a target").to_string();
+            assert!(message.contains("200 rows have no target"), "{message}");
+        }
+        let size = ReadOptions { columns: Some(vec!["size".into()]), rows: Some(4006..9000), ..ReadOptions::default() };
+        let want = in_blocks(file, &size, &BlockOptions::default()).err().expect("a value is missing").to_string();
+        for rank in on_ranks(4, &[file], &size, &BlockOptions::default()) {
+            assert_eq!(rank.err().unwrap().to_string(), want);
         }
     }
 

@@ -73,7 +73,7 @@ fn residuals_are_those_of_the_functions_that_transform_evaluates() {
 #[test]
 fn equal_functions_have_equal_certificates() {
     let (x, h) = (line(800, 2.0, 3), line(300, 2.0, 4));
-    let [exact, krylov] = [&Exact as &dyn Method, &Krylov { tolerance: 1e-12 }]
+    let [exact, krylov] = [&Exact as &dyn Method, &Krylov::to(1e-12)]
         .map(|method| certified(method, "rbf(1)", Precision::F64, &x, &h, 15));
     for j in 0..15 {
         let [a, b] = [&exact, &krylov].map(|s| s.certificate.residual[j].unwrap());

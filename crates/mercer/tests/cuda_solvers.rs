@@ -298,7 +298,7 @@ fn exact_and_krylov_spectra_on_the_device_are_those_of_the_cpu() {
     // Eigenvalues are off by the square of the residual. Functions are compared through their projector ψψᵀ, which no
     // sign changes; they are off by the residual over the gap, and the fifth eigenvalue is well below the fourth.
     let projector = |ψ: &Array2<f64>| matmul(ψ.view(), ψ.t());
-    let krylov = Krylov { tolerance: 1e-8 };
+    let krylov = Krylov::to(1e-8);
     let methods: [(&str, &dyn Method, f64); 2] = [("exact", &Exact, 1e-9), ("krylov", &krylov, 1e-5)];
     for (name, method, tolerance) in methods {
         let got = fit(method, device);

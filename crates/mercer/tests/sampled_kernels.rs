@@ -95,7 +95,7 @@ fn krylov_finds_what_the_dense_decomposition_finds() {
     for (count, outputs) in [(40, 2), (300, 1)] {
         let f = smooth(&x, count, outputs);
         let operator = operator(f.view(), false);
-        let (dense, krylov) = (fit(&Exact, &operator, 4), fit(&Krylov { tolerance: 1e-9 }, &operator, 4));
+        let (dense, krylov) = (fit(&Exact, &operator, 4), fit(&Krylov::to(1e-9), &operator, 4));
         same_eigenvalues(&dense.eigenvalues, &krylov.eigenvalues, 1e-9, "krylov");
         assert!(krylov.certificate.worst_residual() < 1e-8);
         let [a, b] = [&dense, &krylov].map(|found| found.transform(&f.view().into()).unwrap());
@@ -304,7 +304,7 @@ fn the_ntk_as_an_operator_is_its_dense_matrix() {
     let top = top_pairs(&operator, 3, 1e-5, &FitContext::default()).unwrap();
     assert!((0..3).all(|j| (top.values[j] / values[j] - 1.0).abs() < 1e-5), "{:?} {:?}", top.values, &values[..3]);
     // As a spectrum, its functions are given at new points by their kernel values with the sample.
-    let spectrum = fit(&Krylov { tolerance: 1e-5 }, &operator, 3);
+    let spectrum = fit(&Krylov::to(1e-5), &operator, 3);
     assert!((0..3).all(|j| (spectrum.eigenvalues[j] * 90.0 / values[j] - 1.0).abs() < 1e-5));
     assert_eq!(spectrum.origin.outputs, 3);
     assert_eq!(spectrum.transform(dense.slice(s![..6, ..])).unwrap().dim(), (6, 3));

@@ -149,7 +149,7 @@ fn the_certificate_sees_an_iteration_that_stopped_early() {
     let (x, h) = (uniform(600, 3, 11), uniform(200, 3, 12));
     let operator = operator("matern32(0.3)", &x);
     let [early, late] = [0.3, 1e-8]
-        .map(|tolerance| fit_held_out(&Krylov { tolerance }, &operator, 6, h.view()).certificate.worst_residual());
+        .map(|tolerance| fit_held_out(&Krylov::to(tolerance), &operator, 6, h.view()).certificate.worst_residual());
     assert!(early > 1e-3 && late < 1e-7, "{early} and {late}");
 }
 
@@ -230,7 +230,7 @@ fn a_stored_matrix_is_decomposed_like_its_kernel() -> Result<()> {
     // A new point of a matrix is its row of kernel values.
     let rows = gram_cross::<f64>(kernel.formula(), new, old, Device::Cpu)?;
     let nystrom = Nystrom { landmarks: 60, choice: Landmarks::PivotedCholesky };
-    for method in [&Exact as &dyn Method, &Krylov { tolerance: 1e-9 }, &nystrom, &NystromRitz(nystrom)] {
+    for method in [&Exact as &dyn Method, &Krylov::to(1e-9), &nystrom, &NystromRitz(nystrom)] {
         let by_kernel = Spectrum::fit(method, &Problem::new(&kernel, 5), None)?;
         let by_matrix = Spectrum::fit(method, &Problem::new(&matrix, 5), None)?;
         same_eigenvalues(&by_kernel.eigenvalues, &by_matrix.eigenvalues, 1e-9, &method.name());

@@ -75,8 +75,14 @@ fn scored<'a>(train: &'a Dataset, learnt: &Learnt, context: &Context) -> Cow<'a,
     if train.n() <= 2 * most {
         return Cow::Borrowed(train);
     }
-    context.note(format_args!("the score on training rows is that of {} of them", text::grouped(most)));
-    Cow::Owned(train.select(&Rng::new(context.seed).fork(0x7363_6f72).sample(train.n(), most)))
+    let some = train.select(&Rng::new(context.seed).fork(0x7363_6f72).sample(train.n(), most));
+    say_scored(&some, context);
+    Cow::Owned(some)
+}
+
+/// Says that the score on training rows is that of `some` of them.
+fn say_scored(some: &Dataset, context: &Context) {
+    context.note(format_args!("the score on training rows is that of {} of them", text::grouped(some.n())));
 }
 
 fn warn_of_interrupt(learnt: &Learnt, context: &Context) {
@@ -154,16 +160,24 @@ impl Regress {
             };
         }
         let scale = if matrix { Some(Scaling::None) } else { self.examples.scale };
-        let Parts { schema, train, held_out, new } = self.examples.read(scale, context)?;
-        distributed::check_same_rows(&train)?;
+        let shared = on_all_points && self.examples.can_share();
+        let shared = shared.then(|| self.examples.read_shared(context)).transpose()?;
+        let (Parts { schema, train, held_out, new }, shared) = match shared {
+            Some((parts, data)) => (parts, Some(data)),
+            None => (self.examples.read(scale, context)?, None),
+        };
+        match &shared {
+            Some(_) => say_scored(&train, context),
+            None => distributed::check_same_rows(&train)?,
+        }
         // Rows that are scored anyway are watched along the iterations.
         let watched = held_out.as_ref().or(new.as_ref()).filter(|rows| rows.y.is_some());
         let learnt = context.fitting(|fit| {
             let fit = FitContext { precision: self.precision, data: &self.examples.data, ..*fit };
-            if matrix {
-                self.learning.learn_matrix(&train, &fit)
-            } else {
-                self.learning.learn(&candidates, &train, watched, &fit)
+            match &shared {
+                Some(data) => self.learning.learn_dealt(&candidates, data, watched, &fit),
+                None if matrix => self.learning.learn_matrix(&train, &fit),
+                None => self.learning.learn(&candidates, &train, watched, &fit),
             }
         })?;
         learnt.why.iter().for_each(|why| context.note(with_options(why)));
@@ -211,7 +225,7 @@ impl Regress {
         outputs.write_model(learnt.model(), Some(data.schema()), context)?;
         let judged = |data: &Dataset| judged(&learnt, data, context).map(|(_, score)| score);
         let (on_train, on_held_out) = (judged(sample)?, data.held_out().map(judged).transpose()?.flatten());
-        context.note(format_args!("the score on training rows is that of {} of them", text::grouped(sample.n())));
+        say_scored(sample, context);
         let on_new = self.examples.predict_blocks(learnt.model(), data.schema(), outputs.out.as_ref(), context)?;
         let scores = [("train", on_train), ("holdout", on_held_out), ("test", on_new)];
         self.show(&learnt, (sample.y.as_ref(), &data.schema().features()), &scores, outputs.out, context)

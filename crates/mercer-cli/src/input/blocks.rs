@@ -2,9 +2,8 @@
 
 use super::{Reader, SHOWN, Source};
 use crate::context::{Context, resident_memory};
-use crate::distributed;
 use crate::text::{count, grouped};
-use mercer::data::{BlockDataset, BlockOptions, Matrix, ReadOptions, Scaling, Schema, TableBlocks, Task};
+use mercer::data::{BlockDataset, BlockOptions, ReadOptions, Scaling, Schema, TableBlocks, Task};
 use mercer::error::human_bytes;
 use mercer::{Error, Result, fail_if};
 use std::fs;
@@ -74,9 +73,8 @@ impl Reader {
     ) -> Result<BlockDataset> {
         let options = BlockOptions { missing: self.missing, scaling, task, held_out, seed: context.seed };
         let bar = context.bar();
-        let data = BlockDataset::fit(blocks, &options, keep, &bar)?;
+        let data = BlockDataset::fit(blocks, &options, keep, context.group, &bar)?;
         drop(bar);
-        check_same_data(&data)?;
         if data.unlabelled() > 0 {
             context.warn(format_args!("{} without a target left out", count(data.unlabelled(), "row")));
         }
@@ -141,15 +139,6 @@ pub fn announce_fit(
     let expected = announce(source, blocks, passes, needed, context);
     context.budget.require("the fit in blocks of rows".to_string(), expected, "use fewer features")?;
     Ok(expected)
-}
-
-/// Refuses ranks whose files differ: in the mean of a column, in the schema, or in a row that is in memory.
-fn check_same_data(data: &BlockDataset) -> Result<()> {
-    let numbers = |x: &Matrix| x.to_f64().iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<_>>();
-    let means = data.mean().iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<_>>();
-    let known = format!("{} {:?} {:?}", data.n(), data.schema(), data.sample().1.y);
-    let all = known.bytes().chain(means).chain(numbers(&data.sample().1.x));
-    distributed::agree("data", &distributed::checksum(all))
 }
 
 /// Bytes that a model takes at a block of rows, as far as its file tells: no more features than a row of it has numbers, and no more than

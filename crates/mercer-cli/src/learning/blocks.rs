@@ -2,9 +2,10 @@
 
 use super::Learning;
 use crate::learnt::Learnt;
+use crate::solving::Solved;
 use crate::ways::{Way, name};
 use mercer::apply::{FeatureLogistic, FeatureMap, FeatureRidge};
-use mercer::data::{BlockDataset, TableBlocks};
+use mercer::data::{BlockDataset, Dataset, TableBlocks};
 use mercer::kernel::Expression;
 use mercer::{FitContext, Result};
 use ndarray::Array2;
@@ -55,6 +56,21 @@ impl Learning {
             most = (most.0.max(landmarks), most.1.max(bytes));
         }
         Ok(most)
+    }
+
+    /// Fits points of which each rank reads its own, by the iterative solver that was asked for. It measures the error on `watched` along the way.
+    pub fn learn_dealt(
+        &self,
+        candidates: &[Expression],
+        data: &BlockDataset,
+        watched: Option<&Dataset>,
+        fit: &FitContext<'_>,
+    ) -> Result<Learnt> {
+        let (_, some) = data.rows(&Expression::rows(data.drawn_of(), fit.seed));
+        let kernel = candidates[0].resolve(&some.x, fit.seed)?;
+        let (own, y) = data.own_examples(fit.group, fit.progress)?;
+        let (x, y) = (own.into_f64(), y.expect("checked"));
+        Solved { learning: self, kernel, x: x.view(), y: &y, watched, is_dealt: true, fit }.learn()
     }
 
     /// Fits rows in blocks, under the kernel that suits the rows in memory best.

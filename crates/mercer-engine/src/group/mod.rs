@@ -216,6 +216,20 @@ impl<'a> Group<'a> {
         }
     }
 
+    /// What `own` work has returned, where it succeeded on every rank; else all fail with the message of the first rank on which it did not.
+    /// Collective.
+    pub fn all_succeed<T>(self, own: Result<T>) -> Result<T> {
+        if self.is_single() {
+            return own;
+        }
+        let message = own.as_ref().err().map_or_else(String::new, |error| error.to_string());
+        let all = self.all_gather(message.as_bytes())?;
+        match all.iter().position(|message| !message.is_empty()) {
+            Some(rank) if rank != self.rank() => Err(Error::input(String::from_utf8_lossy(&all[rank]))),
+            _ => own,
+        }
+    }
+
     /// The first rank whose bytes are not those of rank 0, where there is one.
     pub fn first_other(self, own: &[u8]) -> Result<Option<usize>> {
         let all = self.all_gather(own)?;
@@ -317,6 +331,13 @@ mod tests {
         assert_eq!(told, vec![vec![7, 0]; 3]);
         let failed = on_threads(3, |g| g.of_first(|| Err(Error::input("there is no file"))).unwrap_err().to_string());
         assert_eq!(failed, ["there is no file"; 3]);
+        let one = |bad: &[usize]| {
+            let own =
+                |rank: usize| if bad.contains(&rank) { Err(Error::input(format!("row {rank}"))) } else { Ok(rank) };
+            on_threads(4, |g| g.all_succeed(own(g.rank())).map_err(|e| e.to_string()))
+        };
+        assert_eq!(one(&[]), (0..4).map(Ok).collect::<Vec<_>>());
+        assert_eq!(one(&[3, 1]), vec![Err("row 1".to_owned()); 4]);
         let other = |rank: usize| on_threads(4, |g| g.first_other(&[u8::from(g.rank() == rank)]).unwrap());
         assert_eq!((other(2), other(9)), (vec![Some(2); 4], vec![None; 4]));
         assert_eq!(on_threads(3, |g| g.concatenated(&vec![0.5; g.rank()]).unwrap().len()), [3, 3, 3]);

@@ -91,6 +91,12 @@ impl Shares {
 #[derive(Clone, Debug, Default)]
 pub struct Deal(Option<Arc<Shares>>);
 
+impl PartialEq for Deal {
+    fn eq(&self, other: &Deal) -> bool {
+        self.is(other)
+    }
+}
+
 impl From<Arc<Shares>> for Deal {
     fn from(shares: Arc<Shares>) -> Deal {
         Deal(Some(shares).filter(|shares| !shares.group().is_single()))

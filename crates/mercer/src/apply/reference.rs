@@ -1,7 +1,9 @@
 use super::check_finite;
+use super::dealt_points::DealtPoints;
 use crate::FitContext;
 use crate::compute::Device;
 use crate::kernel::Kernel;
+use crate::linalg::Deal;
 use crate::model::Bundle;
 use crate::operator::cross_apply;
 use crate::spectrum::{Origin, check_columns};
@@ -17,21 +19,27 @@ pub struct Reference {
     pub origin: Origin,
     /// Where kernel values of new points are computed.
     pub device: Device,
-    /// X `[n, d]`
+    /// X `[n, d]`, or the rows of this rank
     points: Array2<f64>,
+    deal: Deal,
 }
 
 impl Reference {
     pub(super) fn new(origin: Origin, x: ArrayView2<f64>, context: &FitContext) -> Reference {
-        Reference { origin, device: context.device, points: x.to_owned() }
+        Reference { origin, device: context.device, points: x.to_owned(), deal: Deal::WHOLE }
     }
 
-    /// The points X `[n, d]` of the fit.
+    /// Of points of which each rank has some: what new points are seen through is a sum over the ranks.
+    pub(super) fn dealt(origin: Origin, points: DealtPoints<'_>, context: &FitContext) -> Reference {
+        Reference { deal: points.deal().clone(), ..Reference::new(origin, points.own(), context) }
+    }
+
+    /// The points X `[n, d]` of the fit; those of this rank, where it was fitted on points that ranks share.
     pub fn points(&self) -> ArrayView2<'_, f64> {
         self.points.view()
     }
 
-    /// `κ(x/h, X/h) V` `[m, k]` for new points `x` `[m, d]` and `V` `[n, k]`.
+    /// `κ(x/h, X/h) V` `[m, k]` for new points `x` `[m, d]` and `V` `[n, k]`, which are the same on every rank.
     pub(super) fn expand(
         &self,
         kernel: &Kernel,
@@ -40,20 +48,24 @@ impl Reference {
         v: ArrayView2<f64>,
     ) -> Result<Array2<f64>> {
         check_new(x, self.origin.d)?;
+        let v = self.deal.own(v);
         let apply = |x, points| cross_apply(kernel, x, points, v, self.origin.precision, self.device);
-        if h == 1.0 { apply(x, self.points()) } else { apply((&x / h).view(), (&self.points / h).view()) }
+        let mut sum =
+            if h == 1.0 { apply(x, self.points()) } else { apply((&x / h).view(), (&self.points / h).view()) }?;
+        self.deal.sum(sum.as_slice_mut().expect("own array"))?;
+        Ok(sum)
     }
 
     pub(super) fn pack<'a>(&'a self, bundle: &mut Bundle<'a>) -> Result<()> {
         bundle.set("origin", &self.origin);
-        bundle.put("points", self.points.view());
+        bundle.put_dealt("points", self.points.view(), &self.deal);
         Ok(())
     }
 
     pub(super) fn unpack(bundle: &Bundle, device: Device) -> Result<Reference> {
         let origin: Origin = bundle.value("origin")?;
         let points = matrix(bundle, "points", (origin.n, origin.d))?;
-        Ok(Reference { origin, device, points })
+        Ok(Reference { origin, device, points, deal: Deal::WHOLE })
     }
 }
 

@@ -1,10 +1,11 @@
 use super::class_weights::ClassWeights;
+use super::dealt_points::{DealtPoints, dealt};
 use super::monitor::HeldOut;
 use super::probabilities::{left_out_sharpness, sharpened};
 use super::reference::Reference;
 use super::ridge_system::{Iteration, Plan, Solved, System, times};
 use super::targets::Encoding;
-use super::traits::{fields, saved};
+use super::traits::{fields, finite, saved};
 use super::{Alpha, Convergence, EpochSolver, Fit, Monitoring, Predict, Tried, check_points};
 use crate::data::Target;
 use crate::kernel::Kernel;
@@ -12,7 +13,7 @@ use crate::operator::Precision;
 use crate::spectrum::Origin;
 use crate::training::{Checkpoint, Saving};
 use crate::{FitContext, Result, fail_if};
-use ndarray::{Array1, Array2, ArrayView2, Axis};
+use ndarray::{Array1, Array2, ArrayView2, Axis, s};
 use std::time::Instant;
 
 /// Kernel ridge regression and classification, `f(x) = κ(x,X)(K + αI)⁻¹y`; α is added to the diagonal of K as it is
@@ -79,8 +80,8 @@ impl Ridge {
 
     /// By an iterative solver, in double precision where single precision is not enough; also whether it was not.
     fn iterate(&self, system: &System, iteration: &Iteration, double: &FitContext) -> Result<(Solved, bool)> {
-        let identity = system.identity(self.alpha, iteration);
-        let stored = system.saving.stored(&identity)?;
+        let identity = system.identity(self.alpha, iteration)?;
+        let stored = system.saving.stored_among(system.context.group, &identity)?;
         let plan: Option<Plan> = stored.map(|bundle| bundle.value("plan")).transpose()?;
         let single = system.context.precision == Precision::F32;
         let continued = plan.as_ref().is_some_and(|plan| plan.double && single);
@@ -91,7 +92,7 @@ impl Ridge {
                 // Where all iterations were used, more of them may help, and not more digits.
                 let cut = solved.convergence.iterations.is_some_and(|count| count >= iteration.limit);
                 let stuck = single && !cut && iteration.missed(solved.convergence.residual);
-                if !(stuck || system.too_coarse(solved.coefficients.view())) || system.context.interrupted() {
+                if !(stuck || system.too_coarse(solved.coefficients.view())?) || system.context.interrupted() {
                     return Ok((solved, false));
                 }
                 let Solved { alpha, tried, notes, .. } = solved;
@@ -190,13 +191,61 @@ impl Fit for Ridge {
     type Fitted = FittedRidge;
 
     fn learn(&self, x: ArrayView2<f64>, y: &Target, context: &FitContext) -> Result<FittedRidge> {
-        let start = Instant::now();
         check_points(x)?;
-        self.alpha.check(x.nrows())?;
-        let (encoding, encoded) = Encoding::encode(y, x.nrows(), -1.0, 1.0)?;
+        let (start, own) = (Instant::now(), x.slice(s![context.group.share(x.nrows()), ..]));
+        let deal = dealt(context.group, own.nrows())?;
+        let points = DealtPoints::new(own, &deal);
+        let origin = |context: &FitContext| Origin::new("ridge", &self.kernel, x.dim(), context, start);
+        self.solve(points, y, context, &|context| Reference::new(origin(context), x, context))
+    }
+}
+
+impl Ridge {
+    /// As [`Fit::fit`], where each rank of the context has the points `own` `[n_r, d]`, those of rank 0 first, and all have the targets `y`
+    /// `[n]`. The fitted value keeps the points of its rank: its predictions, at points that are the same on every rank, and its file are
+    /// made by all ranks together.
+    ///
+    /// ```
+    /// use mercer::apply::{Alpha, Fit, Predict, Ridge, RidgeSolver};
+    /// use mercer::{FitContext, data::Target, group::on_threads, kernel::Kernel, operator::Precision};
+    /// let x = ndarray::Array2::from_shape_fn((60, 1), |(i, _)| i as f64 / 10.0);
+    /// let y = Target::Values(x.iter().map(|x| x.sin()).collect());
+    /// let (alpha, solver) = (Alpha::Fixed(1e-4), RidgeSolver::conjugate_gradients(Precision::F64));
+    /// let ridge = Ridge { alpha, solver, ..Ridge::new(Kernel::parse("rbf(1)")?) };
+    /// let at = on_threads(2, |group| {
+    ///     let own = x.slice(ndarray::s![group.share(60), ..]);
+    ///     let fitted = ridge.fit_dealt(own, &y, &FitContext { group, ..FitContext::default() })?;
+    ///     fitted.scores(ndarray::array![[2.22]].view())
+    /// });
+    /// for scores in at {
+    ///     assert!((scores?[[0, 0]] - 2.22f64.sin()).abs() < 1e-3);
+    /// }
+    /// # Ok::<(), mercer::Error>(())
+    /// ```
+    pub fn fit_dealt(&self, own: ArrayView2<f64>, y: &Target, context: &FitContext) -> Result<FittedRidge> {
+        let (start, group) = (Instant::now(), context.group);
+        group.all_succeed(check_points(own))?;
+        let deal = dealt(group, own.nrows())?;
+        let points = DealtPoints::new(own, &deal);
+        let origin = |context: &FitContext| Origin::new("ridge", &self.kernel, points.dim(), context, start);
+        let fitted = self.solve(points, y, context, &|context| Reference::dealt(origin(context), points, context))?;
+        group.all_succeed(finite(fitted))
+    }
+
+    /// The fit; `reference` keeps the points, in the context in which they are used.
+    fn solve(
+        &self,
+        points: DealtPoints<'_>,
+        y: &Target,
+        context: &FitContext,
+        reference: &dyn Fn(&FitContext) -> Reference,
+    ) -> Result<FittedRidge> {
+        let (n, d) = points.dim();
+        self.alpha.check(n)?;
+        let (encoding, encoded) = Encoding::encode(y, n, -1.0, 1.0)?;
         let weights = self.class_weights.of_rows(y)?.map(Array1::from);
         let roots = weights.as_ref().map(|w| w.mapv(f64::sqrt));
-        let total = weights.as_ref().map_or(x.nrows() as f64, |w| w.sum());
+        let total = weights.as_ref().map_or(n as f64, |w| w.sum());
         let offset = match (self.centred, &weights) {
             (false, _) => Array1::zeros(encoding.width()),
             (true, None) => encoded.mean_axis(Axis(0)).expect("there are rows"),
@@ -206,11 +255,12 @@ impl Fit for Ridge {
         let double = FitContext { precision: Precision::F64, ..*context };
         let left_out = matches!(encoding, Encoding::Classes(_));
         let Monitoring { checkpoint, held_out } = &self.monitoring;
-        let held_out = held_out.as_ref().map(|rows| HeldOut::new(rows, x.ncols(), &encoding, &offset)).transpose()?;
+        let held_out = held_out.as_ref().map(|rows| HeldOut::new(rows, d, &encoding, &offset)).transpose()?;
         let (held_out, saving) = (held_out.as_ref(), checkpoint.as_ref().map_or(Saving::NONE, Checkpoint::saving));
         let (kernel, y_view, roots_view) = (&self.kernel, encoded.view(), roots.as_ref());
-        let system = System { kernel, x, y: y_view, roots: roots_view, left_out, held_out, saving, context };
-        let iteration = self.iteration(x.nrows(), context);
+        let (x, deal) = (points.own(), points.deal());
+        let system = System { kernel, x, deal, y: y_view, roots: roots_view, left_out, held_out, saving, context };
+        let iteration = self.iteration(n, context);
         fail_if!(
             iteration.is_none() && !context.group.is_single(),
             "the direct solver runs in one process; solve by conjugate gradients"
@@ -220,29 +270,30 @@ impl Fit for Ridge {
             None => {
                 let mut solved = system.direct(self.alpha)?;
                 solved.notes.extend(checkpoint.is_some().then(|| NO_CHECKPOINT.to_owned()));
-                let coarse = system.too_coarse(solved.coefficients.view());
+                let coarse = system.too_coarse(solved.coefficients.view())?;
                 (solved, coarse)
             }
             Some(iteration) => {
-                saving.check()?;
-                let missing = saving.missing();
+                // Rank 0 sees the file for all.
+                let group = context.group;
+                group.of_first(|| saving.check().map(|()| vec![]))?;
+                let missing = group.of_first(|| Ok(saving.missing().unwrap_or_default().into_bytes()))?;
                 let (mut solved, coarse) = self.iterate(&system, iteration, &double)?;
-                solved.notes.extend(missing);
+                solved.notes.extend(String::from_utf8(missing).ok().filter(|note| !note.is_empty()));
                 (solved, coarse)
             }
         };
         let context = if coarse { &double } else { context };
         let Solved { alpha, mut tried, coefficients, convergence, left_out, mut notes } = solved;
         // From the mean over rows to the weighted mean.
-        tried.iter_mut().for_each(|t| t.error *= x.nrows() as f64 / total);
+        tried.iter_mut().for_each(|t| t.error *= n as f64 / total);
         let coefficients = times(coefficients, roots.as_ref());
         let left_out = left_out.map(|scores| times(scores, roots.map(|r| r.mapv(|r| 1.0 / r)).as_ref()));
         let ended = (context.interrupted(), checkpoint.is_some());
         notes.extend(iteration.iter().filter_map(|i| i.note(&convergence, ended)));
-        notes.extend(iteration.iter().filter_map(|i| i.note_on_residual(x.nrows())));
+        notes.extend(iteration.iter().filter_map(|i| i.note_on_residual(n)));
         let sharpness = left_out.and_then(|scores| left_out_sharpness(y, None, (scores + &offset).view()));
-        let kernel = self.kernel.clone();
-        let reference = Reference::new(Origin::new("ridge", &kernel, x.dim(), context, start), x, context);
+        let (kernel, reference) = (self.kernel.clone(), reference(context));
         Ok(FittedRidge {
             alpha,
             tried,

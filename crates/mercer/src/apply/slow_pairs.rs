@@ -23,7 +23,7 @@ const SPARE: usize = 8;
 /// spreads them.
 pub(super) fn slow_pairs(walk: &RandomWalk, k: usize, tolerance: f64, context: &FitContext) -> Result<Eigenvectors> {
     let heat = Heat::new(walk, diffusion_time(walk, k, context)?);
-    let krylov = Krylov { tolerance: tolerance * 1e-2 };
+    let krylov = Krylov::to(tolerance * 1e-2);
     let found = krylov.eigenvectors(&Problem { operator: &heat, k, context: *context })?;
     let _keeps = context.keeps_best();
     let (values, vectors, residual) = rayleigh_ritz(walk, found.vectors.view())?;

@@ -28,7 +28,7 @@ impl EigenSolver {
     pub(super) fn method(self, n: usize, k: usize, tolerance: f64) -> Box<dyn Method> {
         match self.chosen(n, k) {
             EigenSolver::Exact => Box::new(Exact),
-            _ => Box::new(Krylov { tolerance }),
+            _ => Box::new(Krylov::to(tolerance)),
         }
     }
 

@@ -2,8 +2,9 @@
 
 use super::blocks::TableBlocks;
 use super::dataset::{Dataset, Target};
-use super::first_pass::{FirstPass, Learnt};
+use super::first_pass::{FirstPass, Learnt, refuse_unlabelled};
 use super::matrix::Matrix;
+use super::moment_tree::LEAF;
 use super::scale::Scaling;
 use super::schema::{Missing, Schema};
 use super::table::Task;
@@ -34,13 +35,13 @@ pub struct BlockOptions {
 /// # let folder = tempfile::tempdir()?;
 /// use mercer::apply::{FeatureMap, FeatureRidge, Predict};
 /// use mercer::data::{BlockDataset, BlockOptions, ReadOptions, TableBlocks, write_npy};
-/// use mercer::{FitContext, Silent};
+/// use mercer::{FitContext, Group, Silent};
 /// let file = folder.path().join("xy.npy");
 /// write_npy(&file, ndarray::Array2::from_shape_fn((9000, 2), |(i, j)| (i + 7 * j) as f32).view())?;
 /// let options = ReadOptions { target: Some("2".into()), ..Default::default() };
 /// let blocks = TableBlocks::open(file.to_str().unwrap(), &options)?;
 /// let ridge = FeatureRidge::new(FeatureMap::Linear { scale: 1.0 });
-/// let data = BlockDataset::fit(blocks, &BlockOptions::default(), &|n| FeatureRidge::rows_in_memory(n, 0, 0), &Silent)?;
+/// let data = BlockDataset::fit(blocks, &BlockOptions::default(), &|n| FeatureRidge::rows_in_memory(n, 0, 0), Group::SINGLE, &Silent)?;
 /// let fitted = ridge.fit_blocks(&data, &FitContext::default())?;
 /// let (x, _) = data.schema().encode(mercer::data::Table::open(file.to_str().unwrap(), &options)?)?;
 /// assert!((fitted.scores(x.x.to_f64().view())?[[100, 0]] - 107.0).abs() < 1e-3);
@@ -57,11 +58,13 @@ pub struct BlockDataset {
 }
 
 impl BlockDataset {
-    /// The first pass over a file. `keep` says which of n rows to fit are kept in memory beside those that are held out.
+    /// The first pass over a file, in which each rank of `group` reads its own rows, and all learn what one process would, to the bit. `keep` says which of n rows
+    /// to fit are kept in memory beside those that are held out. Collective.
     pub fn fit(
         blocks: TableBlocks,
         options: &BlockOptions,
         keep: &dyn Fn(usize) -> Vec<usize>,
+        group: Group<'_>,
         progress: &dyn Progress,
     ) -> Result<BlockDataset> {
         let (n, held_out) = (blocks.n(), options.held_out);
@@ -71,13 +74,26 @@ impl BlockDataset {
         let mut wanted = keep(n - held_out);
         wanted.sort_unstable();
         wanted.dedup();
-        let mut first = FirstPass::new(&blocks, options.missing, &held_out_rows, &wanted);
-        blocks.pass(None, 0..n, &mut |table| {
+        blocks.check_same(group)?;
+        // Whole leaves of rows.
+        let leaves = group.share(n.div_ceil(LEAF));
+        let part = leaves.start * LEAF..n.min(leaves.end * LEAF);
+        let mut first = FirstPass::new(&blocks, options.missing, &held_out_rows, &wanted, part.start);
+        let passed = blocks.pass(None, part.clone(), &mut |table| {
             first.add(&table)?;
-            progress.step("first pass: columns", first.rows, n, "");
+            progress.step("first pass: columns", first.rows - part.start, part.len(), "");
             Ok(true)
-        })?;
-        let learnt = first.finish(options.scaling, options.task)?;
+        });
+        // A rank without rows learns the columns from the first.
+        let begun = |_| match leaves.is_empty() {
+            true => blocks.pass(None, 0..1, &mut |table| {
+                first.begin(&table);
+                Ok(true)
+            }),
+            false => Ok(()),
+        };
+        group.all_succeed(passed.and_then(begun))?;
+        let learnt = first.over(group)?.finish(options.scaling, options.task)?;
         Ok(BlockDataset { blocks, learnt, held_out_rows, drawn_of: n - held_out, passes: AtomicUsize::new(1) })
     }
 
@@ -160,11 +176,7 @@ impl BlockDataset {
         progress: &dyn Progress,
         each: &mut dyn FnMut(Dataset) -> Result<bool>,
     ) -> Result<usize> {
-        fail_if!(
-            !group.is_single() && self.unlabelled() > 0,
-            "{} rows have no target, and several ranks cannot leave them out; remove them from the file",
-            self.unlabelled()
-        );
+        refuse_unlabelled(group, self.unlabelled())?;
         self.passes.fetch_add(1, Ordering::Relaxed);
         let part = group.share(self.blocks.n());
         let (mut read, mut fitted, n) = (part.start, 0, if group.is_single() { self.n() } else { part.len() });
@@ -185,17 +197,55 @@ impl BlockDataset {
         Ok(all[0] as usize)
     }
 
-    /// The features of the rows to fit that belong to this rank of `group`, in the type in which they are stored.
+    /// The features of the rows to fit that belong to this rank of `group`, in the type in which they are stored. Collective.
     pub fn own_rows(&self, group: Group<'_>, progress: &dyn Progress) -> Result<Matrix> {
-        let (mut own, rows) = (None, group.share(self.blocks.n()).len());
+        self.collected(group, progress).map(|(own, _)| own)
+    }
+
+    /// The same, with the targets of the rows to fit of all ranks, where there are some. Collective.
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir()?;
+    /// use mercer::data::{BlockDataset, BlockOptions, ReadOptions, TableBlocks, write_npy};
+    /// use mercer::{Silent, group::on_threads};
+    /// let file = folder.path().join("xy.npy");
+    /// write_npy(&file, ndarray::Array2::from_shape_fn((10, 2), |(i, j)| (i + 7 * j) as f32).view())?;
+    /// let options = ReadOptions { target: Some("2".into()), ..Default::default() };
+    /// for rank in on_threads(2, |group| {
+    ///     let blocks = TableBlocks::open(file.to_str().unwrap(), &options)?;
+    ///     let data = BlockDataset::fit(blocks, &BlockOptions::default(), &|_| vec![], group, &Silent)?;
+    ///     data.own_examples(group, &Silent)
+    /// }) {
+    ///     let (own, y) = rank?;
+    ///     assert_eq!((own.n(), y.unwrap().len()), (5, 10));
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn own_examples(&self, group: Group<'_>, progress: &dyn Progress) -> Result<(Matrix, Option<Target>)> {
+        let (own, y) = self.collected(group, progress)?;
+        let Some(target) = &self.schema().target else { return Ok((own, None)) };
+        let y = group.concatenated(&y)?;
+        let y = match &target.classes {
+            None => Target::Values(y),
+            Some(names) => {
+                Target::Classes { labels: y.into_iter().map(|label| label as usize).collect(), names: names.clone() }
+            }
+        };
+        Ok((own, Some(y)))
+    }
+
+    /// The features of the rows to fit of this rank, and their targets as numbers.
+    fn collected(&self, group: Group<'_>, progress: &dyn Progress) -> Result<(Matrix, Vec<f64>)> {
+        let (mut own, mut y, rows) = (None, vec![], group.share(self.blocks.n()).len());
         self.pass("points of this rank", group, progress, &mut |block| {
+            y.extend(block.y.iter().flat_map(Target::values));
             match &mut own {
                 None => own = Some(block.x.with_room(rows)),
                 Some(own) => own.append(block.x),
             }
             Ok(true)
         })?;
-        Ok(own.unwrap_or_else(|| self.sample().1.x.select(&[])))
+        Ok((own.unwrap_or_else(|| self.sample().1.x.select(&[])), y))
     }
 
     /// The rows of a block, of which `first` is the first, that are to be fitted.

@@ -1,5 +1,7 @@
 //! Tables that stay in their file and are read a few rows at a time.
 
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -8,7 +10,7 @@ use super::npy::{self, NpyRows};
 use super::schema::Schema;
 use super::table::{Request, Table, TableTarget};
 use super::{Format, Matrix, ReadOptions, format_of, is_array_file, stem};
-use crate::{Error, Result, fail_if};
+use crate::{Error, Group, Result, fail_if};
 
 /// Rows that are read at a time.
 pub(crate) const BLOCK: usize = 4096;
@@ -110,6 +112,24 @@ impl TableBlocks {
 
     pub(super) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// The row of the file that is the first, counted from 0.
+    pub(super) fn first_row(&self) -> usize {
+        self.rows.start
+    }
+
+    /// Refuses a rank whose file is another than that of rank 0: by its length, its rows, and its bytes at places spread over it. Collective.
+    pub(super) fn check_same(&self, group: Group<'_>) -> Result<()> {
+        if group.is_single() {
+            return Ok(());
+        }
+        let target = self.target.as_ref().map(|target| spread(&target.path)).transpose()?;
+        let rows = format!("{:?} of {}", self.rows, self.content.rows()).into_bytes();
+        let other = group.first_other(&[rows, spread(&self.path)?, target.unwrap_or_default()].concat())?;
+        other.map_or(Ok(()), |rank| {
+            Err(Error::input(format!("rank {rank} has another data than rank 0; start all ranks with the same data")))
+        })
     }
 
     /// Columns that are passed over because the schema does not need them.
@@ -243,12 +263,9 @@ impl TableBlocks {
         each: &mut dyn FnMut(Table) -> Result<bool>,
     ) -> Result<()> {
         let mut reader = super::parquet::Reader::open(&self.path, &self.name, request)?;
-        // Rows before the first one are read and dropped.
-        for rows in blocks(0..part.start).chain(blocks(part.clone())) {
+        reader.skip(part.start)?;
+        for rows in blocks(part) {
             let (table, labelled) = reader.next(rows.len(), request)?;
-            if rows.start < part.start {
-                continue;
-            }
             let table = self.with_target(table, rows)?;
             let kept = labelled.map(|labelled| (0..labelled.len()).filter(|&i| labelled[i]).collect::<Vec<_>>());
             let table = match kept.filter(|kept| kept.len() < table.n()) {
@@ -261,6 +278,22 @@ impl TableBlocks {
         }
         Ok(())
     }
+}
+
+/// The length of a file, and bytes at places spread over it, the first and the last among them.
+fn spread(path: &Path) -> Result<Vec<u8>> {
+    const PLACES: u64 = 64;
+    const BYTES: u64 = 512;
+    let io = |e| Error::io(path, e);
+    let mut file = File::open(path).map_err(io)?;
+    let length = file.metadata().map_err(io)?.len();
+    let mut found = length.to_le_bytes().to_vec();
+    for place in 0..PLACES {
+        let at = length.saturating_sub(BYTES) as u128 * u128::from(place) / u128::from(PLACES - 1);
+        file.seek(SeekFrom::Start(at as u64)).map_err(io)?;
+        (&mut file).take(BYTES).read_to_end(&mut found).map_err(io)?;
+    }
+    Ok(found)
 }
 
 /// A range of rows, a few thousand at a time.

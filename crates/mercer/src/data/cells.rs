@@ -131,6 +131,19 @@ impl Cells {
         if let Content::Words(known) = &self.content { known.len() } else { 0 }
     }
 
+    /// The words so far, in the order of their first appearance.
+    pub fn in_order_of_appearance(&self) -> Vec<&str> {
+        let Content::Words(known) = &self.content else { return vec![] };
+        let mut words = vec![""; known.len()];
+        known.iter().for_each(|(word, &order)| words[order] = word);
+        words
+    }
+
+    /// The same column before its first cell.
+    pub fn emptied(&self) -> Cells {
+        if self.words_only { Cells::words() } else { Cells::default() }
+    }
+
     /// The number that stands for a cell: itself, the days of a date, the order of a word; NaN where it is missing.
     pub fn value(&mut self, cell: &[u8]) -> Result<f64, Unfit> {
         if let (Content::Numbers, Some(v)) = (&self.content, number(cell).filter(|v| v.is_finite())) {

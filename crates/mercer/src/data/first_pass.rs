@@ -1,21 +1,29 @@
 //! What a first pass over the blocks of a table learns: means and spreads, levels, classes, and some rows.
 
+mod meaning;
+mod shared;
+
+pub(super) use meaning::no_numbers;
+pub(super) use shared::refuse_unlabelled;
+
 use std::collections::BTreeMap;
 
-use ndarray::{Array2, ArrayView1, ArrayView2, Axis};
+use ndarray::{Array2, ArrayView1, ArrayView2};
 
+use self::meaning::Meaning;
 use super::blocks::TableBlocks;
 use super::cells::Cells;
 use super::dataset::{Dataset, Target};
+use super::moment_tree::{LEAF, MomentTree, Node};
 use super::scale::{Moments, Scaler, Scaling};
-use super::schema::{MOST_LEVELS, Missing, Schema, SchemaTarget, check_levels};
-use super::table::{Column, Kind, Table, TableTarget, Task, few_classes};
+use super::schema::{MOST_LEVELS, Missing, Schema, check_levels};
+use super::table::{Column, Kind, Table, TableTarget, Task};
 use crate::{Error, Result, fail_if};
 
 /// What is known of a column so far, over the rows to fit; of its words over all rows.
 struct Seen {
     /// Of numbers that are there.
-    moments: Moments,
+    moments: MomentTree,
     missing: u64,
     words: Cells,
     /// Rows of each word, by the order of its first appearance.
@@ -59,10 +67,12 @@ pub(super) struct FirstPass<'a> {
     outline: Option<Table>,
     columns: Vec<Seen>,
     target: Option<SeenTarget>,
-    /// Rows so far, rows to fit so far, and rows that were left out for lack of a target.
+    /// Rows of the file so far, rows to fit so far, and rows that were left out for lack of a target.
     pub rows: usize,
     trained: usize,
     unlabelled: usize,
+    /// Leaves of rows so far.
+    leaves: u64,
     sample: Kept,
     held: Kept,
 }
@@ -85,9 +95,18 @@ pub(super) struct Learnt {
 }
 
 impl<'a> FirstPass<'a> {
-    pub fn new(blocks: &'a TableBlocks, missing: Missing, held_out: &'a [usize], wanted: &'a [usize]) -> Self {
+    /// A pass that begins at the row `start`, the first of a leaf.
+    pub fn new(
+        blocks: &'a TableBlocks,
+        missing: Missing,
+        held_out: &'a [usize],
+        wanted: &'a [usize],
+        start: usize,
+    ) -> Self {
         let (outline, columns, target) = (None, vec![], None);
-        let (rows, trained, unlabelled, sample, held) = (0, 0, 0, Kept::default(), Kept::default());
+        let (rows, trained) = (start, start - held_out.partition_point(|&row| row < start));
+        let (unlabelled, leaves, sample, held) = (0, (start / LEAF) as u64, Kept::default(), Kept::default());
+        let wanted = &wanted[wanted.partition_point(|&row| row < trained)..];
         FirstPass {
             blocks,
             missing,
@@ -99,6 +118,7 @@ impl<'a> FirstPass<'a> {
             rows,
             trained,
             unlabelled,
+            leaves,
             sample,
             held,
         }
@@ -125,17 +145,18 @@ impl<'a> FirstPass<'a> {
             }
         }
         held.iter().for_each(|&i| self.held.push(first + i, x.row(i), y.as_ref().map(|y| y[i])));
-        self.measure(if held.is_empty() { x } else { x.select(Axis(0), &fitted) }.view());
+        self.measure(x.view(), &fitted);
         (self.rows, self.trained) = (first + n, self.trained + fitted.len());
         Ok(())
     }
 
-    fn begin(&mut self, table: &Table) {
+    /// Learns the columns of a table of some rows; they are not counted.
+    pub fn begin(&mut self, table: &Table) {
         let words = |column: &Column| match column.kind {
             Kind::Category(_) if self.blocks.is_category(column.position) => Cells::words(),
             _ => Cells::default(),
         };
-        let seen = |column| Seen { moments: Moments::NONE, missing: 0, words: words(column), counts: vec![] };
+        let seen = |column| Seen { moments: MomentTree::default(), missing: 0, words: words(column), counts: vec![] };
         self.columns = table.columns.iter().map(seen).collect();
         self.target = table.target.as_ref().map(|target| SeenTarget {
             name: target.name.clone(),
@@ -145,7 +166,8 @@ impl<'a> FirstPass<'a> {
             whole: BTreeMap::new(),
             other: None,
         });
-        self.outline = Some(Table { columns: table.columns.clone(), ..table.without_rows() });
+        let first = self.blocks.first_row();
+        self.outline = Some(Table { columns: table.columns.clone(), first, ..table.without_rows() });
     }
 
     /// The numbers of a block `[b, columns]`, in which a word is the order of its first appearance in the file.
@@ -201,16 +223,22 @@ impl<'a> FirstPass<'a> {
         classes.for_each(|class| *seen.whole.entry(class).or_insert(0) += 1);
     }
 
-    /// Adds the rows `x` `[b, columns]` to the moments and the counts of words.
-    fn measure(&mut self, x: ArrayView2<f64>) {
-        for (column, seen) in x.columns().into_iter().zip(&mut self.columns) {
-            let there: Vec<f64> = column.iter().copied().filter(|v| !v.is_nan()).collect();
-            seen.missing += (column.len() - there.len()) as u64;
-            if seen.words.are_words() {
-                there.iter().for_each(|&order| seen.counts[order as usize] += 1);
-            } else {
-                seen.moments = seen.moments.merged(Moments::of(ArrayView1::from(&there)));
+    /// Adds the rows `fitted` of a block `x` `[b, columns]`, which begins with a leaf of its own, to the moments and the counts of words.
+    fn measure(&mut self, x: ArrayView2<f64>, fitted: &[usize]) {
+        for leaf in 0..x.nrows().div_ceil(LEAF) {
+            let at = |row: usize| fitted.partition_point(|&i| i < row);
+            let rows = &fitted[at(leaf * LEAF)..at((leaf + 1) * LEAF)];
+            for (column, seen) in x.columns().into_iter().zip(&mut self.columns) {
+                let there: Vec<f64> = rows.iter().map(|&i| column[i]).filter(|v| !v.is_nan()).collect();
+                seen.missing += (rows.len() - there.len()) as u64;
+                let is_word = seen.words.are_words();
+                if is_word {
+                    there.iter().for_each(|&order| seen.counts[order as usize] += 1);
+                }
+                let moments = if is_word { Moments::NONE } else { Moments::of(ArrayView1::from(&there)) };
+                seen.moments.push(Node { level: 0, place: self.leaves, moments });
             }
+            self.leaves += 1;
         }
     }
 
@@ -229,7 +257,13 @@ impl<'a> FirstPass<'a> {
                 column.kind = kind;
             }
             let positions = positions.filter(|_| is_word);
-            facts.push(Facts::new(&column.kind, seen.moments, seen.missing, &seen.counts, positions.as_deref()));
+            facts.push(Facts::new(
+                &column.kind,
+                seen.moments.total(),
+                seen.missing,
+                &seen.counts,
+                positions.as_deref(),
+            ));
             words.push(positions);
         }
         (0..facts.len()).try_for_each(|j| check_levels(&outline, j, n))?;
@@ -368,105 +402,5 @@ impl Learnt {
             mean.iter_mut().zip(shift).zip(scale).for_each(|((m, shift), scale)| *m = (*m - shift) * scale);
         }
         mean
-    }
-}
-
-/// What the target of a file is.
-struct Meaning {
-    name: String,
-    position: Option<usize>,
-    values: Values,
-    /// Rows to fit of each class.
-    counts: Vec<u64>,
-}
-
-enum Values {
-    /// As they are read.
-    Numbers,
-    /// Words that are numbers, by the order of their first appearance.
-    Named(Vec<f64>),
-    /// Whole numbers that are classes, in increasing order.
-    Whole(Vec<i64>),
-    /// Words that are classes: their names, and the position there of each by the order of its first appearance.
-    Words(Vec<String>, Vec<f64>),
-}
-
-impl SeenTarget {
-    /// As [`Table::with_task`], of `rows` rows.
-    fn meaning(self, outline: &Table, rows: usize, task: Option<Task>) -> Result<Meaning> {
-        let SeenTarget { name, position, words, counts: by_order, whole, other } = self;
-        let (mut counts, classify) = (vec![], task == Some(Task::Classification));
-        let values = if words.are_words() {
-            let Target::Classes { labels, names } = words.into_target((0..by_order.len()).map(|i| i as f64).collect())
-            else {
-                unreachable!("words are classes")
-            };
-            let numbers: Option<Vec<f64>> = labels.iter().map(|&at| names[at].parse().ok()).collect();
-            match (task, numbers) {
-                (Some(Task::Regression), Some(numbers)) => Values::Named(numbers),
-                (Some(Task::Regression), None) => return Err(outline.fail(no_numbers(&name, &names))),
-                _ => {
-                    counts = vec![0; names.len()];
-                    labels.iter().zip(&by_order).for_each(|(&at, count)| counts[at] = *count);
-                    Values::Words(names, labels.into_iter().map(|at| at as f64).collect())
-                }
-            }
-        } else {
-            if let (true, Some((row, value))) = (classify, other) {
-                // The words of the in-memory reader, and of the row in the file.
-                let refused = Target::Values(vec![value]).as_classes().err();
-                let what = refused.map_or_else(
-                    || {
-                        format!(
-                            "holds more than {MOST_NUMBERS} different whole numbers in its target: too many for classes"
-                        )
-                    },
-                    |e| e.to_string().replace("row 1 ", &format!("row {} ", row + 1)),
-                );
-                return Err(outline.fail(what));
-            }
-            match classify || task.is_none() && other.is_none() && few_classes(whole.len(), rows) {
-                false => Values::Numbers,
-                true => {
-                    counts = whole.values().copied().collect();
-                    Values::Whole(whole.into_keys().collect())
-                }
-            }
-        };
-        Ok(Meaning { name, position, values, counts })
-    }
-}
-
-/// The message that words cannot be regressed on.
-pub(super) fn no_numbers(name: &str, names: &[String]) -> String {
-    let first = names.first().map_or("", String::as_str);
-    format!("the target `{name}` holds words, such as `{first}`, which are no numbers to regress on")
-}
-
-impl Meaning {
-    fn in_schema(&self) -> SchemaTarget {
-        let classes = match &self.values {
-            Values::Numbers | Values::Named(_) => None,
-            Values::Whole(classes) => Some(classes.iter().map(i64::to_string).collect()),
-            Values::Words(names, _) => Some(names.clone()),
-        };
-        SchemaTarget { name: self.name.clone(), position: self.position, classes }
-    }
-
-    /// The target of rows that were kept.
-    fn of(&self, values: Vec<f64>) -> Target {
-        match &self.values {
-            Values::Numbers => Target::Values(values),
-            Values::Named(numbers) => Target::Values(values.iter().map(|&order| numbers[order as usize]).collect()),
-            Values::Whole(classes) => {
-                let label = |v: &f64| classes.binary_search(&(*v as i64)).expect("every class was seen");
-                let labels = values.iter().map(label).collect();
-                Target::Classes { labels, names: classes.iter().map(i64::to_string).collect() }
-            }
-            Values::Words(names, positions) => {
-                let labels = values.iter().map(|&order| positions[order as usize] as usize).collect();
-                Target::Classes { labels, names: names.clone() }
-            }
-        }
     }
 }

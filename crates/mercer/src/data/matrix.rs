@@ -5,7 +5,7 @@
 use std::ops::Range;
 
 use crate::{Error, Result};
-use ndarray::{Array1, Array2, ArrayBase, ArrayView2, Axis, CowArray, Ix2, ViewRepr, s};
+use ndarray::{ArcArray2, Array1, Array2, ArrayBase, ArrayView2, Axis, CowArray, Ix2, ViewRepr, s};
 use rayon::prelude::*;
 
 /// Numbers `[n, d]` in row-major order, in the type in which they are stored.
@@ -57,10 +57,11 @@ pub enum Rows<'a> {
 /// [`ArrayView2`], spelt out so that its lifetime can shrink.
 type View<'a, A> = ArrayBase<ViewRepr<&'a A>, Ix2, A>;
 
-/// Rows that are borrowed or owned.
+/// Rows that are borrowed, owned, or owned together with others.
 pub(crate) enum CowRows<'a> {
     Borrowed(Rows<'a>),
     Owned(Matrix),
+    Shared(ArcArray2<f64>),
 }
 
 impl CowRows<'_> {
@@ -68,6 +69,7 @@ impl CowRows<'_> {
         match self {
             CowRows::Borrowed(rows) => *rows,
             CowRows::Owned(matrix) => matrix.rows(),
+            CowRows::Shared(x) => Rows::F64(x.view()),
         }
     }
 }

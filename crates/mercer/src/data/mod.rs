@@ -42,6 +42,7 @@ pub mod generate;
 mod idx;
 mod mapped;
 mod matrix;
+mod moment_tree;
 mod named;
 mod npy;
 mod npz;

@@ -1,20 +1,21 @@
 //! Parquet: a flat table stored column by column. Built with the feature `parquet`.
 
+mod bounded;
+
 use std::fs::File;
-use std::io::{self, BufReader, Read};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
-use bytes::Bytes;
 use ndarray::Array2;
 use parquet::basic::{ConvertedType, LogicalType, TimeUnit};
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
 use parquet::data_type::DataType;
 use parquet::errors::ParquetError;
 use parquet::file::metadata::RowGroupMetaData;
-use parquet::file::reader::{ChunkReader, FileReader, Length, SerializedFileReader};
+use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::schema::types::ColumnDescriptor;
 
+use self::bounded::Bounded;
 use super::bytes::require;
 use super::cells::Cells;
 use super::dataset::cell;
@@ -27,10 +28,6 @@ const BATCH: usize = 1 << 13;
 /// `CELLS_PER_BYTE` for each byte of the file, is refused as broken or malicious.
 const CELLS: u64 = 1 << 27;
 const CELLS_PER_BYTE: u64 = 1 << 15;
-/// A page that promises more bytes than this, and more than `PAGE_PER_BYTE` for each byte of the file, is refused: the decoder
-/// would ask for that memory before it unpacks the page. Writers make pages of about 1 MiB.
-const PAGE: u64 = 1 << 26;
-const PAGE_PER_BYTE: u64 = 1 << 12;
 
 /// Reads a flat table; a target column of text becomes classes, as in a `.csv`.
 pub(super) fn read(path: &Path, name: &str, request: &Request) -> Result<Table> {
@@ -110,6 +107,31 @@ impl Reader {
             let first = self.done;
             let values = self.values(count, request)?;
             Ok(self.table(values, first, count, request))
+        })
+    }
+
+    /// Goes on by `count` rows, which must be there. Row groups and pages that are passed over as a whole are not unpacked.
+    pub fn skip(&mut self, count: usize) -> Result<()> {
+        let path = self.path.clone();
+        guarded(&path, || {
+            let end = self.done + count;
+            while self.done < end {
+                if self.left == 0 {
+                    let rows = self.file.metadata().row_group(self.groups).num_rows() as usize;
+                    if self.done + rows <= end {
+                        (self.done, self.groups) = (self.done + rows, self.groups + 1);
+                        continue;
+                    }
+                    self.next_group()?;
+                }
+                let rows = self.left.min(end - self.done);
+                for (j, reader) in self.readers.iter_mut().enumerate() {
+                    let Some(reader) = reader else { continue };
+                    skip_column(reader, &Place { path: &path, column: j, row: self.done, rows, ends: false })?;
+                }
+                (self.done, self.left) = (self.done + rows, self.left - rows);
+            }
+            Ok(())
         })
     }
 
@@ -245,70 +267,6 @@ impl Values {
     }
 }
 
-/// A file that is never read beyond its end: a sound table has no reason to, and the decoder, which takes the end of
-/// a file for a run of empty items, would otherwise count through whatever length a corrupt header promises.
-struct Bounded {
-    file: File,
-    len: u64,
-}
-
-impl Length for Bounded {
-    fn len(&self) -> u64 {
-        self.len
-    }
-}
-
-impl ChunkReader for Bounded {
-    type T = BoundedReader;
-
-    /// From `start`, where a page begins with its header.
-    fn get_read(&self, start: u64) -> Result<Self::T, ParquetError> {
-        let header = self.get_bytes(start, 16.min(self.len.saturating_sub(start)) as usize)?;
-        match unpacked_size(&header) {
-            Some(size) if size > PAGE && size > self.len.saturating_mul(PAGE_PER_BYTE) => {
-                let (page, len) = (size >> 20, self.len);
-                Err(ParquetError::General(format!("a page promises {page} MiB in a file of {len} bytes")))
-            }
-            _ => self.file.get_read(start).map(BoundedReader),
-        }
-    }
-
-    fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes, ParquetError> {
-        if start.checked_add(length as u64).is_none_or(|end| end > self.len) {
-            return Err(ParquetError::EOF(format!("{length} bytes at {start} in a file of {}", self.len)));
-        }
-        self.file.get_bytes(start, length)
-    }
-}
-
-/// The size that a page header promises for its content when unpacked: the second field, after the kind of page. Each field begins with
-/// a byte of Thrift's compact protocol whose upper half says that it follows the field before; the decoder does not look at the lower
-/// half, the type. Whole numbers are in groups of seven bits, the sign in the lowest one.
-fn unpacked_size(header: &[u8]) -> Option<u64> {
-    let next = |bytes: &[u8]| bytes.first().is_some_and(|byte| byte >> 4 == 1);
-    let (_, rest) = seven_bit_groups(next(header).then(|| &header[1..])?)?;
-    let (size, _) = seven_bit_groups(next(rest).then(|| &rest[1..])?)?;
-    Some(size >> 1)
-}
-
-/// A whole number in groups of seven bits, lowest first, and what follows it.
-fn seven_bit_groups(bytes: &[u8]) -> Option<(u64, &[u8])> {
-    let end = bytes.iter().take(9).position(|byte| byte & 0x80 == 0)?;
-    let value = bytes[..=end].iter().rev().fold(0, |value, byte| value << 7 | u64::from(byte & 0x7f));
-    Some((value, &bytes[end + 1..]))
-}
-
-struct BoundedReader(BufReader<File>);
-
-impl Read for BoundedReader {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        match self.0.read(buffer) {
-            Ok(0) if !buffer.is_empty() => Err(io::ErrorKind::UnexpectedEof.into()),
-            other => other,
-        }
-    }
-}
-
 /// What the numbers of a column mean.
 #[derive(Clone, Copy, PartialEq)]
 enum Unit {
@@ -377,6 +335,35 @@ struct Place<'a> {
     ends: bool,
 }
 
+/// Passes over the next rows of a column.
+fn skip_column(reader: &mut ColumnReader, place: &Place) -> Result<()> {
+    let &Place { path, column, rows, .. } = place;
+    let skipped = match reader {
+        ColumnReader::BoolColumnReader(r) => r.skip_records(rows),
+        ColumnReader::Int32ColumnReader(r) => r.skip_records(rows),
+        ColumnReader::Int64ColumnReader(r) => r.skip_records(rows),
+        ColumnReader::FloatColumnReader(r) => r.skip_records(rows),
+        ColumnReader::DoubleColumnReader(r) => r.skip_records(rows),
+        ColumnReader::ByteArrayColumnReader(r) => r.skip_records(rows),
+        _ => return Err(other_type(path)),
+    };
+    let done = skipped.map_err(|e| corrupt_column(path, column, e))?;
+    fail_if!(done != rows; lacks_rows(path, column, (done, rows)));
+    Ok(())
+}
+
+fn other_type(path: &Path) -> Error {
+    Error::file(path, "is corrupt: a column has another type than the schema says")
+}
+
+fn corrupt_column(path: &Path, column: usize, e: ParquetError) -> Error {
+    Error::file(path, format!("column {} (counted from 1) is corrupt ({e})", column + 1))
+}
+
+fn lacks_rows(path: &Path, column: usize, (done, rows): (usize, usize)) -> Error {
+    Error::file(path, format!("is corrupt: column {} (counted from 1) holds {done} of {rows} rows", column + 1))
+}
+
 /// Appends the next rows of a column: numbers, or texts.
 fn read_column(column: &mut Values, reader: &mut ColumnReader, unit: Unit, place: &Place) -> Result<()> {
     let day = if let Unit::Days(day) = unit { day } else { 1.0 };
@@ -394,7 +381,7 @@ fn read_column(column: &mut Values, reader: &mut ColumnReader, unit: Unit, place
             column.values.push(value);
             Ok(())
         }),
-        _ => Err(Error::file(place.path, "is corrupt: a column has another type than the schema says")),
+        _ => Err(other_type(place.path)),
     }
 }
 
@@ -435,7 +422,7 @@ fn each<T: DataType>(
         let most = BATCH.min(rows - done + usize::from(ends));
         let (records, present, _) = reader
             .read_records(most, Some(&mut levels), None, &mut values)
-            .map_err(|e| Error::file(path, format!("column {} (counted from 1) is corrupt ({e})", column + 1)))?;
+            .map_err(|e| corrupt_column(path, column, e))?;
         if records > present && !out.may_miss {
             let missing = levels.iter().position(|&l| l == 0).unwrap_or(present);
             let what = format!("{} is missing; fill the value or drop the row", cell(row + done + missing, column));
@@ -455,9 +442,6 @@ fn each<T: DataType>(
         }
         done += records;
     }
-    if done != rows {
-        let what = format!("is corrupt: column {} (counted from 1) holds {done} of {rows} rows", column + 1);
-        return Err(Error::file(path, what));
-    }
+    fail_if!(done != rows; lacks_rows(path, column, (done, rows)));
     Ok(())
 }

@@ -7,7 +7,7 @@ use crate::kernel::Kernel;
 use crate::linalg::{Deal, matmul};
 use crate::model::Bundle;
 use crate::{Error, Result, fail_if};
-use ndarray::{Array2, ArrayView2, Axis, s};
+use ndarray::{ArcArray2, Array2, ArrayView2, Axis, s};
 
 /// A feature map `φ` from a point to C rows of p numbers, C the outputs of a function at a point. `examples/own_features.rs`
 /// implements one.
@@ -70,8 +70,8 @@ pub struct Extension {
 /// `φ_m(x) = κ(x, z_m)` for centres `z_m`.
 pub struct KernelFeatures {
     kernel: Kernel,
-    /// `[m, d]`
-    centres: Array2<f64>,
+    /// `[m, d]`, which the operator that they were made by may have too
+    centres: ArcArray2<f64>,
     precision: Precision,
     device: Device,
 }
@@ -80,13 +80,13 @@ impl KernelFeatures {
     pub(crate) const KIND: &'static str = "kernel";
 
     /// Features at `centres` `[m, d]`, their values computed in `precision` on `device`.
-    pub fn new(kernel: &Kernel, centres: Array2<f64>, precision: Precision, device: Device) -> Self {
-        KernelFeatures { kernel: kernel.clone(), centres, precision, device }
+    pub fn new(kernel: &Kernel, centres: impl Into<ArcArray2<f64>>, precision: Precision, device: Device) -> Self {
+        KernelFeatures { kernel: kernel.clone(), centres: centres.into(), precision, device }
     }
 
     /// [`Features::project`] with a few centres at a time, for which a copy of all is not made.
     pub(super) fn project_in_parts(&self, points: Points<'_>, a: ArrayView2<f64>) -> Result<Array2<f64>> {
-        cross_in_parts(&self.kernel, points.coordinates()?, (&self.centres).into(), a, self.precision, self.device)
+        cross_in_parts(&self.kernel, points.coordinates()?, self.centres.view().into(), a, self.precision, self.device)
     }
 
     /// Puts them into `bundle`, with the centres of all ranks.
@@ -97,7 +97,7 @@ impl KernelFeatures {
     }
 
     pub(crate) fn load(bundle: &Bundle, device: Device) -> Result<Self> {
-        let centres = bundle.matrix("centres")?;
+        let centres = bundle.matrix("centres")?.into_shared();
         let kernel = Kernel::of_model(bundle.text("features.kernel")?, centres.ncols(), bundle.registry())?;
         let precision = bundle.value("features.precision")?;
         Ok(KernelFeatures { kernel, centres, precision, device })
@@ -116,12 +116,12 @@ impl Features for KernelFeatures {
     fn eval(&self, points: Points<'_>) -> Result<Array2<f64>> {
         let x = points.coordinates()?;
         Ok(in_precision!(self.precision, T => {
-            gram_cross::<T>(&self.kernel, x, &self.centres, self.device)?.mapv_into_any(T::wide)
+            gram_cross::<T>(&self.kernel, x, self.centres.view(), self.device)?.mapv_into_any(T::wide)
         }))
     }
 
     fn project(&self, points: Points<'_>, a: ArrayView2<f64>) -> Result<Array2<f64>> {
-        cross_apply(&self.kernel, points.coordinates()?, &self.centres, a, self.precision, self.device)
+        cross_apply(&self.kernel, points.coordinates()?, self.centres.view(), a, self.precision, self.device)
     }
 
     fn multiply_adds(&self) -> usize {

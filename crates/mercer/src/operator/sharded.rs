@@ -10,7 +10,7 @@ use crate::group::{self, Number};
 use crate::kernel::Kernel;
 use crate::linalg::{Deal, Panel, Part, Shares};
 use crate::{Error, FitContext, Group, Progress, Result, fail_if};
-use ndarray::{Array1, Array2, ArrayView2, Axis, s};
+use ndarray::{ArcArray2, Array1, Array2, ArrayView2, Axis, s};
 use rayon::prelude::*;
 use std::borrow::Cow;
 use std::ops::Range;
@@ -38,6 +38,8 @@ use std::sync::{Arc, OnceLock};
 pub struct ShardedOperator<'a> {
     /// The kernel on the points of this rank, centred on the mean of all points.
     own: KernelOperator<'a>,
+    /// The same points, for the functions that have them as centres; none where others keep them
+    shared: Option<ArcArray2<f64>>,
     /// Which rows each rank has.
     shares: Arc<Shares>,
     diagonal: OnceLock<Array1<f64>>,
@@ -96,15 +98,26 @@ impl Meeting {
 impl<'a> ShardedOperator<'a> {
     /// The kernel on the points of all ranks, of which this one has `own` `[n_r, d]`; in the context's precision on its device.
     pub fn new(kernel: &Kernel, own: impl Into<Rows<'a>>, context: &FitContext<'a>) -> Result<Self> {
-        ShardedOperator::on(kernel, CowRows::Borrowed(own.into()), context)
+        ShardedOperator::on(kernel, (CowRows::Borrowed(own.into()), None), context)
     }
 
     /// As [`Self::new`], with points that it keeps.
     pub fn of(kernel: &Kernel, own: Matrix, context: &FitContext<'a>) -> Result<Self> {
-        ShardedOperator::on(kernel, CowRows::Owned(own), context)
+        let both = match own {
+            Matrix::F64(x) => {
+                let x = x.into_shared();
+                (CowRows::Shared(x.clone()), Some(x))
+            }
+            other => (CowRows::Owned(other), None),
+        };
+        ShardedOperator::on(kernel, both, context)
     }
 
-    fn on(kernel: &Kernel, own: CowRows<'a>, context: &FitContext<'a>) -> Result<Self> {
+    fn on(
+        kernel: &Kernel,
+        (own, shared): (CowRows<'a>, Option<ArcArray2<f64>>),
+        context: &FitContext<'a>,
+    ) -> Result<Self> {
         let (group, x) = (context.group, own.rows());
         let shares = Shares::new(group, x.n())?;
         let (n, first) = (shares.n(), shares.own().start);
@@ -117,7 +130,7 @@ impl<'a> ShardedOperator<'a> {
         let mut mean = x.mean().expect("there are rows") * x.n() as f64;
         group.sum(mean.as_slice_mut().expect("own array"))?;
         let own = KernelOperator::around(kernel, own, mean / n as f64, context)?;
-        Ok(ShardedOperator { own, shares: Arc::new(shares), diagonal: OnceLock::new() })
+        Ok(ShardedOperator { own, shared, shares: Arc::new(shares), diagonal: OnceLock::new() })
     }
 
     fn group(&self) -> Group<'_> {
@@ -339,7 +352,8 @@ impl Operator for ShardedOperator<'_> {
             let features = KernelFeatures::new(kernel, self.points_at(rows)?.into_f64(), precision, device);
             return Ok(Extension { features: Box::new(features), coefficients: a });
         }
-        let own = KernelFeatures::new(kernel, self.own.x().to_f64().into_owned(), precision, device);
+        let centres = self.shared.clone().unwrap_or_else(|| self.own.x().to_f64().into_owned().into());
+        let own = KernelFeatures::new(kernel, centres, precision, device);
         let coefficients = if a.nrows() == self.n() { self.own_rows(a.view()).to_owned() } else { a };
         Ok(Extension { features: Box::new(ShardedFeatures::new(own, self.deal())), coefficients })
     }

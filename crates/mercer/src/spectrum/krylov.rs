@@ -1,12 +1,11 @@
 use super::exact::{extended, zero_below};
-use super::ritz::padded;
-use super::{EigenPairs, Eigenvectors, Method, Problem, Solution};
+use super::krylov_iteration::iterate;
+use super::{Eigenvectors, Method, Problem, Solution};
 use crate::compute::Device;
-use crate::linalg::{Deal, Panel, eigh};
 use crate::operator::{Operator, Precision};
-use crate::rng::Rng;
-use crate::{Error, FitContext, Result, fail_if};
-use ndarray::{Array2, s};
+use crate::training::{Checkpoint, Saving};
+use crate::{Error, FitContext, Result};
+use ndarray::Array2;
 
 /// The top k pairs by block Krylov iteration on the operator. K is kept in memory only where it fits easily;
 /// otherwise, and always on a GPU, every product computes it anew, tile by tile, and only time bounds n.
@@ -14,11 +13,26 @@ use ndarray::{Array2, s};
 pub struct Krylov {
     /// Residual `‖Kψ − μψ‖/μ` at which a pair is done.
     pub tolerance: f64,
+    /// Where the state of the iteration is kept, the basis and its images; on any number of ranks one file, which any number continues.
+    /// Example: [`Monitoring`](crate::apply::Monitoring).
+    pub checkpoint: Option<Checkpoint>,
 }
 
 impl Default for Krylov {
     fn default() -> Self {
-        Krylov { tolerance: 1e-6 }
+        Krylov::to(1e-6)
+    }
+}
+
+impl Krylov {
+    /// To a residual of `tolerance`, without a checkpoint.
+    ///
+    /// ```
+    /// use mercer::spectrum::Krylov;
+    /// assert_eq!(Krylov::to(1e-9).tolerance, 1e-9);
+    /// ```
+    pub fn to(tolerance: f64) -> Krylov {
+        Krylov { tolerance, checkpoint: None }
     }
 }
 
@@ -28,9 +42,9 @@ impl Method for Krylov {
     }
 
     fn solve(&self, problem: &Problem) -> Result<Solution> {
-        let (n, top) = (problem.operator.n() as u64, self.top(problem)?);
+        let (n, (top, mut notes)) = (problem.operator.n() as u64, self.top(problem)?);
         let values: Vec<f64> = top.values.iter().map(|θ| θ / n as f64).collect();
-        let notes = self.note(&top, &problem.context).into_iter().collect();
+        notes.extend(self.note(&top, &problem.context));
         let threshold = zero_below(problem, values[0]);
         let [ψ, image] = [top.vectors, top.images].map(|columns| columns * (n as f64).sqrt());
         let solution = extended(problem, values, ψ, Some(image), threshold)?;
@@ -38,19 +52,31 @@ impl Method for Krylov {
     }
 
     fn eigenvectors(&self, problem: &Problem) -> Result<Eigenvectors> {
-        let top = self.top(problem)?;
+        let (top, mut notes) = self.top(problem)?;
         // At the rounding of K, pairs are as good as they can be.
-        let notes = self.note(&top, &problem.context).filter(|_| !top.converged).into_iter().collect();
+        notes.extend(self.note(&top, &problem.context).filter(|_| !top.converged));
         Ok(Eigenvectors { values: top.values, vectors: top.vectors, notes })
     }
 }
 
 impl Krylov {
-    fn top(&self, problem: &Problem) -> Result<TopPairs> {
+    /// The pairs, and what the user should know of their checkpoint.
+    fn top(&self, problem: &Problem) -> Result<(TopPairs, Vec<String>)> {
         let (operator, context) = (problem.operator, &problem.context);
         let held = operator.deal().rows(operator.n()).len();
-        let stored = operator.stored(context, Krylov::require(held, problem.k, context)?)?;
-        top_pairs(stored.as_deref().unwrap_or(operator), problem.k, self.tolerance, context)
+        let mut basis = Krylov::require(held, problem.k, context)?;
+        if self.checkpoint.is_some() {
+            // The basis and its images once more, on the host.
+            basis += basis / 3 * 2;
+            context.budget.require(
+                format!("the Krylov basis for k = {} at {held} points, and its checkpoint", problem.k),
+                basis,
+                "ask for fewer pairs, or leave the checkpoint out",
+            )?;
+        }
+        let stored = operator.stored(context, basis)?;
+        let saving = self.checkpoint.as_ref().map_or(Saving::NONE, Checkpoint::saving);
+        iterate(stored.as_deref().unwrap_or(operator), problem.k, self.tolerance, saving, context)
     }
 
     /// A warning where the residual that was reached is above the one asked for.
@@ -107,12 +133,12 @@ pub struct TopPairs {
 }
 
 /// Vectors per product: a few more than wanted, so that the last pairs converge as fast as the first.
-fn block_size(k: usize) -> usize {
+pub(super) fn block_size(k: usize) -> usize {
     k + 8
 }
 
 /// Vectors kept before a restart.
-fn largest_basis(block: usize) -> usize {
+pub(super) fn largest_basis(block: usize) -> usize {
     (6 * block).clamp(48, 600.max(3 * block))
 }
 
@@ -143,71 +169,7 @@ fn require_device_memory(n: u64, k: usize, device: Device, free: u64) -> Result<
 /// Q and KQ stay on the context's device; only matrices as small as the basis is wide come to the host.
 /// Example: [`crate::operator::NtkOperator`].
 pub fn top_pairs(operator: &dyn Operator, k: usize, tolerance: f64, context: &FitContext<'_>) -> Result<TopPairs> {
-    const MOST_PRODUCTS: usize = 300;
-    let n = operator.n();
-    let (block, room) = (block_size(k).min(n), largest_basis(block_size(k)).min(n));
-    let deal = operator.deal();
-    let mut fresh = random_vectors(context.seed, [n, block], &deal, context.device)?.orthonormal_basis()?;
-    let mut q = fresh.columns(0..0)?;
-    let mut kq = q.try_clone()?;
-    let mut keeps = None;
-    for products in 1.. {
-        let image = operator.apply_panel(&fresh)?;
-        (q, kq) = (q.joined(&fresh)?, kq.joined(&image)?);
-        let (θ, rotation) = ritz_pairs(&q, &kq)?;
-        let found = k.min(θ.len());
-        let rotation = rotation.slice(s![.., ..found.max(block).min(θ.len())]);
-        let (vectors, images) = (q.matmul(rotation)?, kq.matmul(rotation)?);
-        let residuals = images.residual_norms(&vectors, &θ[..found])?;
-        fail_if!(θ.iter().chain(&residuals).any(|v| !v.is_finite()); Error::Numerical(format!(
-            "the products with {} are too large to be computed; scale the data, or use another parameter of the kernel",
-            operator.describe()
-        )));
-        let floor = 3.0 * operator.roundoff() * θ[0];
-        let done = residuals.iter().zip(&θ).filter(|(r, θ)| **r <= (tolerance * **θ).max(floor)).count();
-        let worst = |size: &dyn Fn(f64) -> f64| residuals.iter().zip(&θ).map(|(r, θ)| r / size(*θ)).fold(0.0, f64::max);
-        let (excess, residual) = (worst(&|θ| (tolerance * θ).max(floor)), worst(&|θ| θ.max(floor)));
-        keeps.get_or_insert_with(|| context.keeps_best());
-        let note = format!("product {products}, worst residual {residual:.1e}");
-        context.progress.iteration("krylov", done, k, excess, &note);
-
-        let next = image.outside(&q)?.outside(&q)?;
-        // What is left of K Q outside of Q is rounding: the space is invariant and holds every non-zero pair.
-        let exhausted = next.all_within(floor / (n as f64).sqrt())? || q.ncols() >= n;
-        let converged = done == k || exhausted;
-        if converged || products == MOST_PRODUCTS || context.interrupted() {
-            let relative = residuals.iter().zip(&θ).filter(|(_, θ)| **θ > floor).map(|(r, θ)| r / θ).collect();
-            // Where the operator had fewer than k pairs, the rest are zero.
-            let on_host = |panel: Panel| panel.columns(0..found)?.into_own_rows();
-            let scale = θ[0].max(f64::MIN_POSITIVE);
-            let residuals: Vec<f64> = residuals.iter().map(|r| r / scale).collect();
-            let (values, vectors) = padded(&θ[..found], on_host(vectors)?.view(), k);
-            let (residuals, images) = padded(&residuals, on_host(images)?.view(), k);
-            let next = θ.get(k).copied();
-            return Ok(TopPairs { values, vectors, images, residuals, next, relative, products, converged });
-        }
-        if q.ncols() + block > room {
-            (q, kq) = (vectors, images);
-        }
-        fresh = next.orthonormal_basis()?.outside(&q)?.orthonormal_basis()?;
-    }
-    unreachable!("the loop returns")
-}
-
-/// Random numbers `[n, b]`, whichever rows of them this process has.
-fn random_vectors(seed: u64, [n, b]: [usize; 2], deal: &Deal, device: Device) -> Result<Panel> {
-    let (mut rng, rows) = (Rng::new(seed).fork(0x6b72_796c), deal.rows(n));
-    for _ in 0..rows.start * b {
-        rng.normal();
-    }
-    let own = Array2::from_shape_simple_fn((rows.len(), b), || rng.normal());
-    Panel::dealt(device, deal, own)
-}
-
-/// Rayleigh–Ritz on an orthonormal basis: eigenpairs of `QᵀKQ`.
-fn ritz_pairs(q: &Panel, kq: &Panel) -> Result<EigenPairs> {
-    let t = q.t_matmul(kq)?;
-    eigh(q.device(), ((&t + &t.t()) * 0.5).view())
+    iterate(operator, k, tolerance, Saving::NONE, context).map(|(top, _)| top)
 }
 
 #[cfg(test)]

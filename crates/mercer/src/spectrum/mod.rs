@@ -22,6 +22,7 @@ mod device_distances;
 mod exact;
 mod fourier;
 mod krylov;
+mod krylov_iteration;
 mod landmarks;
 pub mod neural;
 mod nystrom;

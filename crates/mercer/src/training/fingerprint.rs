@@ -10,6 +10,16 @@ impl Fingerprint {
         Fingerprint(0xcbf2_9ce4_8422_2325).then(bits)
     }
 
+    /// What was [`Self::to_bytes`].
+    pub fn from_bytes(bytes: &[u8]) -> Fingerprint {
+        Fingerprint(u64::from_le_bytes(bytes.try_into().expect("eight bytes")))
+    }
+
+    /// As bytes, for another rank.
+    pub fn to_bytes(self) -> [u8; 8] {
+        self.0.to_le_bytes()
+    }
+
     /// The fingerprint of what was seen so far and of these bits.
     pub fn then(self, bits: impl IntoIterator<Item = u64>) -> Fingerprint {
         // The product carries every bit upwards, the shift brings the upper half down again.

@@ -24,6 +24,11 @@ impl Panel {
         &self.deal
     }
 
+    /// The rows that this process has, as vectors of their own.
+    pub fn own_panel(&self) -> Result<Panel> {
+        Ok(self.try_clone()?.over(&Deal::WHOLE))
+    }
+
     /// All rows `[n, b]`, on the same device.
     pub fn whole(&self) -> Result<Panel> {
         self.try_clone()?.into_whole()
@@ -76,6 +81,7 @@ mod tests {
                 a.rows(&Part::Rows(&few)).unwrap().into_host().unwrap(),
                 a.rows(&Part::Range(20..30)).unwrap().into_host().unwrap(),
                 a.whole().unwrap().into_own_rows().unwrap(),
+                deal.gathered(a.own_panel().unwrap().into_host().unwrap()).unwrap(),
                 // The basis itself is one of many.
                 basis.t_matmul(&basis).unwrap(),
                 b.outside(&basis).unwrap().joined(&inverse).unwrap().into_host().unwrap(),
