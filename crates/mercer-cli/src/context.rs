@@ -64,7 +64,8 @@ impl Context {
     /// Checks the options and sets the number of threads.
     pub fn new(globals: &Globals, arguments: &[OsString]) -> Result<Context> {
         // A missing device is a mistake in the input, not a failure of the computation.
-        let device = Device::parse(&globals.device)?.open().map_err(|e| Error::input(e.to_string()))?;
+        let device = distributed::device(Device::parse(&globals.device)?)?;
+        let device = device.open().map_err(|e| Error::input(e.to_string()))?;
         if let Some(threads) = globals.threads {
             check_threads(threads.into())?;
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads.into()).build_global();

@@ -3,8 +3,9 @@
 use crate::args::Command;
 use crate::context::{self, Context};
 use crate::{exit_code, sentence};
+use mercer::compute::Device;
 use mercer::data::{Dataset, write_nothing};
-use mercer::group::{Launcher, Mpi, Ranks};
+use mercer::group::{Launcher, Mpi, NcclRanks, Ranks, Rendezvous};
 use mercer::{Error, Group, Result, fail_if};
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -16,9 +17,21 @@ static RANKS: OnceLock<&'static Mpi> = OnceLock::new();
 /// The same as members of a group.
 static MEMBERS: OnceLock<Arc<dyn Ranks>> = OnceLock::new();
 
+/// The GPU of this rank, where the ranks go by NCCL alone.
+static GPU: OnceLock<Device> = OnceLock::new();
+
 /// Begins a run of several ranks, where a launcher started this process as one of them or `--distributed` is given.
 pub fn begin(arguments: &[OsString]) -> Result<()> {
     let (launcher, asked) = (Launcher::detect(), arguments.iter().any(|word| word == "--distributed"));
+    // torchrun says its name; other programs set the same variables where they mean something else.
+    let by_torch = asked || std::env::var_os("TORCHELASTIC_RUN_ID").is_some();
+    if launcher.is_none()
+        && by_torch
+        && let Some(rendezvous) = Rendezvous::detect()?
+        && (asked || rendezvous.size > 1)
+    {
+        return join(&rendezvous);
+    }
     if launcher.is_none() && !asked {
         return Ok(());
     }
@@ -34,6 +47,30 @@ pub fn begin(arguments: &[OsString]) -> Result<()> {
     }
     write_nothing();
     Ok(())
+}
+
+/// Begins a run of ranks without MPI, each with a GPU of its own: that of its number on the host, or the only one that it sees.
+fn join(rendezvous: &Rendezvous) -> Result<()> {
+    let missing = |e: Error| Error::input(e.to_string());
+    let gpus = Device::count().map_err(missing)?;
+    let gpu = Device::Cuda(if gpus == 1 { 0 } else { rendezvous.local_rank });
+    let ranks = NcclRanks::join(rendezvous, gpu.open().map_err(missing)?, Rendezvous::PATIENCE)?;
+    GPU.get_or_init(|| gpu);
+    MEMBERS.get_or_init(|| Arc::new(ranks));
+    if rendezvous.rank > 0 {
+        write_nothing();
+    }
+    Ok(())
+}
+
+/// The device of this rank, for `asked`.
+pub fn device(asked: Device) -> Result<Device> {
+    let Some(gpu) = GPU.get() else { return Ok(asked) };
+    fail_if!(
+        asked == Device::Cpu,
+        "ranks without MPI compute on a GPU each; add --device cuda, or start them by mpirun"
+    );
+    Ok(*gpu)
 }
 
 /// The ranks that compute together.
@@ -106,6 +143,10 @@ pub fn end(result: Result<()>) -> ExitCode {
         (Ok(()), ranks) => {
             ranks.iter().for_each(|ranks| ranks.finish());
             ExitCode::SUCCESS
+        }
+        // Without MPI, the launcher ends the others.
+        (Err(error), None) if !group().is_single() => {
+            failed(&format!("rank {} of {}: ", group().rank(), group().size()), &error)
         }
         (Err(error), None) => failed("", &error),
         (Err(error), Some(ranks)) if ranks.all_failed() => {

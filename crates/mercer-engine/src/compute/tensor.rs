@@ -35,6 +35,11 @@ impl Device {
             .ok_or_else(|| Error::input(format!("unknown device \"{name}\"; write cpu, cuda:0, cuda:1, …")))
     }
 
+    /// How many GPUs this process sees, or an error that says why there are none.
+    pub fn count() -> Result<usize> {
+        super::cuda::visible()
+    }
+
     /// Opens the device, so that a missing one is an error before any work is done.
     pub fn open(self) -> Result<Device> {
         self.gpu()?;

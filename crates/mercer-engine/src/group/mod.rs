@@ -1,4 +1,5 @@
-//! The processes of a distributed run: one by default, the ranks of an MPI job where a launcher started several.
+//! The processes of a distributed run: one by default, the ranks of an MPI job where a launcher started several, or ranks with a GPU each that
+//! meet by an address or a file and tell each other all by NCCL.
 //!
 //! Every rank runs the same program on the same arguments. What they compute together is a sum over ranks, a gathering of what
 //! each has, or an exchange between two of them. Sums are taken in the order of the ranks, so that repeated runs have the same
@@ -8,11 +9,15 @@ mod abi;
 mod heartbeat;
 mod launcher;
 mod mpi;
+mod nccl;
+mod rendezvous;
 mod tensors;
 mod threads;
 
 pub use launcher::Launcher;
 pub use mpi::Mpi;
+pub use nccl::NcclRanks;
+pub use rendezvous::Rendezvous;
 pub use tensors::TensorSums;
 pub use threads::on_threads;
 

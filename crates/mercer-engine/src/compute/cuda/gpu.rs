@@ -276,6 +276,12 @@ pub struct Description {
     pub memory: [u64; 2],
 }
 
+/// How many GPUs this process sees, or an error that says why there are none.
+pub fn visible() -> Result<usize> {
+    require_libraries()?;
+    count()
+}
+
 /// All CUDA devices, and the versions of the driver and the libraries, or an error that says why there are none.
 pub fn describe_all() -> Result<(Vec<Description>, Vec<String>)> {
     require_libraries()?;

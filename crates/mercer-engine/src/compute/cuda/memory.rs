@@ -19,7 +19,7 @@ macro_rules! plain {
         impl Plain for $type {})*
     };
 }
-plain!(u16 i32 u32 u64 f32 f64);
+plain!(u8 u16 i32 u32 u64 f32 f64);
 
 /// Device memory blocks. Free blocks are kept, by size, for the next request.
 #[derive(Default)]

@@ -49,13 +49,13 @@ pub(super) mod small;
 pub(crate) mod solver;
 pub(super) mod views;
 
-pub use gpu::{Description, Gpu, describe_all, gpu};
+pub use gpu::{Description, Gpu, describe_all, gpu, visible};
 pub use graph::Replay;
 pub use launch::Arg;
 pub(super) use launch::{Argument, args};
 pub use memory::{Buffer, Plain};
 pub use module::Source;
-pub use nccl::Nccl;
+pub use nccl::{Message, Nccl};
 pub use solver::Number;
 
 /// All kernel sources as `(name, text)`, so that a machine without a GPU can check that they compile.
