@@ -24,7 +24,7 @@ pub(super) struct Node {
 impl MomentTree {
     /// Adds the node after the last.
     pub fn push(&mut self, mut node: Node) {
-        let siblings = |a: &Node, b: &Node| a.level == b.level && a.place % 2 == 0 && a.place + 1 == b.place;
+        let siblings = |a: &Node, b: &Node| a.level == b.level && a.place.is_multiple_of(2) && a.place + 1 == b.place;
         while let Some(last) = self.nodes.pop_if(|last| siblings(last, &node)) {
             let moments = last.moments.merged(node.moments);
             node = Node { level: node.level + 1, place: node.place / 2, moments };
