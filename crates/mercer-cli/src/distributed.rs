@@ -51,7 +51,7 @@ pub fn begin(arguments: &[OsString]) -> Result<()> {
 
 /// Begins a run of ranks without MPI, each with a GPU of its own: that of its number on the host, or the only one that it sees.
 fn join(rendezvous: &Rendezvous) -> Result<()> {
-    let missing = |e: Error| Error::input(e.to_string());
+    let missing = |e: Error| Error::input(format!("ranks without MPI compute on a GPU each, and {e}"));
     let gpus = Device::count().map_err(missing)?;
     let gpu = Device::Cuda(if gpus == 1 { 0 } else { rendezvous.local_rank });
     let ranks = NcclRanks::join(rendezvous, gpu.open().map_err(missing)?, Rendezvous::PATIENCE)?;

@@ -278,11 +278,11 @@ mod tests {
         Ok((0..128).collect())
     }
 
-    /// One of the processes of the next test.
+    /// One of the processes of the next test; nothing by itself.
     #[test]
     #[ignore = "another test starts it"]
     fn one_of_several() {
-        let own = Rendezvous::detect().unwrap().expect("started by the other test");
+        let Some(own) = Rendezvous::detect().unwrap() else { return };
         let found = own.identity(made, Duration::from_secs(20)).map_err(|e| e.to_string());
         println!("{}", found.map_or_else(|e| e, |id| format!("found {:?}", id == made().unwrap())));
     }
