@@ -90,6 +90,14 @@ impl Buffer {
         self.write_on(&self.gpu.copies, at_bytes, data);
     }
 
+    /// Queues a copy of page-locked memory on the copy stream. The caller keeps `data` as it is until the copy is done.
+    pub(super) fn write_later<T: Plain>(&mut self, data: &[T]) {
+        if let Some(to) = self.range(0, size_of_val(data)).filter(|_| self.may_transfer()) {
+            // SAFETY: the range was checked, plain numbers have no bytes that are not set, and the caller keeps them.
+            self.gpu.note(unsafe { result::memcpy_htod_async(to, data, self.gpu.copies.cu_stream()) });
+        }
+    }
+
     fn write_on<T: Plain>(&self, stream: &CudaStream, at_bytes: usize, data: &[T]) {
         if let Some(to) = self.range(at_bytes, size_of_val(data)).filter(|_| self.may_transfer()) {
             // SAFETY: the range was checked, plain numbers have no bytes that are not set, and the copy has read `data` when this returns:

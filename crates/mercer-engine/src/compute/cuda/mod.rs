@@ -15,6 +15,8 @@
 //! | `dnn` | convolutions by cuDNN, if it is installed |
 //! | `dnn_graph` | the same in bf16, by cuDNN's graph interface |
 //! | `solver` | eigendecompositions and Cholesky factors by cuSOLVER |
+//! | `triangle` | solves with a large triangle for few columns |
+//! | `staging` | copies from the host that overlap with what fills and what uses them |
 //! | `panel` | the operations of [`crate::linalg::Panel`] |
 //! | `nccl` | sums over the GPUs of several ranks |
 //! | `graph` | [`Replay`]: a step that is recorded and replayed with one launch |
@@ -47,6 +49,8 @@ pub mod points;
 pub(super) mod primitives;
 pub(super) mod small;
 pub(crate) mod solver;
+mod staging;
+pub(crate) mod triangle;
 pub(super) mod views;
 
 pub use gpu::{Description, Gpu, describe_all, gpu};
@@ -57,6 +61,7 @@ pub use memory::{Buffer, Plain};
 pub use module::Source;
 pub use nccl::Nccl;
 pub use solver::Number;
+pub use staging::Staging;
 
 /// All kernel sources as `(name, text)`, so that a machine without a GPU can check that they compile.
 pub fn sources() -> Vec<(String, String)> {
@@ -69,6 +74,7 @@ pub fn sources() -> Vec<(String, String)> {
         ("panel", panel::source()),
         ("points", points::source()),
         ("small", small::source()),
+        ("triangle", triangle::source()),
         ("views", views::source()),
     ];
     sources.map(|(name, text)| (name.into(), text)).into()

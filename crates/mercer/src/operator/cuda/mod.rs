@@ -10,7 +10,7 @@
 //! | `Kind::Gram` | the same | `a, axx, b, byy, a_pad, b_pad, tiles, tiles_per_split, diagonal, out, n, m, ld` |
 //! | `Kind::MirroredGram` | the same | those of `Gram` with `b = a`, `diagonal = 0`, `m = n` |
 //! | `Kind::GatheredProduct`, `Kind::GatheredGram` | the same | those of the others, with `a_places, b_places` after `diagonal` |
-//! | `Kind::Wide` | `wide` | `a, axx, b, byy, a_pad, b_pad, diagonal, a_places, b_places, s, n, m, r0, c0, v, partial` |
+//! | `Kind::Wide` | `wide`, `wide_transposed` | `a, axx, b, byy, a_pad, b_pad, diagonal, a_places, b_places, s, n, m, r0, c0, v, partial` |
 //! | `Kind::Prepare` | `prepare_points` | `x, rows, out, xx, n, n_pad, first, count` |
 //! | | `gather_points` | `x, norms, x_pad, rows, first, out, xx, n, n_pad` |
 //! | | `prepare_values` | `v, out, m, m_pad, ld, c0, columns` |
@@ -76,6 +76,7 @@ pub use foreign_points::device_gram;
 pub(crate) use operator::{CudaOperator, CudaPair, cross_apply, gram_strips, image_diagonal};
 pub use operator::{Timing, time_product};
 pub(crate) use program::compiles;
+pub(crate) use sets::Kept;
 pub use program::sources;
 
 use super::Precision;

@@ -3,6 +3,7 @@
 use super::super::Real;
 use super::super::memory::zeros;
 use super::super::points::Plan;
+use super::super::tile::ranges;
 use super::super::twins::{Names, keys};
 use super::launch::{Card, Shape, Tiling, padded, simt_shape, tensor_shape, tiling};
 use super::renewal::{Renewal, largest};
@@ -10,9 +11,10 @@ use super::{Arithmetic, foreign, image_source, kappa, logistic, wide};
 use crate::data::Rows;
 use crate::kernel::{Kernel, Statistic, catalogue};
 use crate::simd::source::{PRELUDE, Style};
-use ndarray::{Array2, Axis, s};
+use ndarray::Array2;
 use rayon::prelude::*;
 use std::fmt::Write;
+use std::ops::Range;
 
 const TENSOR: &str = include_str!("tensor.cu");
 const SIMT: &str = include_str!("simt.cu");
@@ -39,8 +41,9 @@ pub(super) struct Program {
     names: Names,
 }
 
-/// Points that a thread packs together.
-const STRIP: usize = 64;
+/// Bytes of the points in f64 that a thread packs together, and the most points.
+const STRIP_BYTES: usize = 256 << 10;
+const MOST_ROWS: usize = 1024;
 
 /// The most names; each must be a number of the tiles.
 const MOST_NAMES: usize = 1 << 24;
@@ -144,30 +147,46 @@ impl Program {
     /// kernel, contiguous and row-major; then their low parts and their names, where the program has some. `T` is f64, or f32
     /// where that is enough ([`Self::single`]).
     pub fn pack<T: Real>(&self, x: Rows<'_>) -> Array2<T> {
-        let mut points = self.plan.points::<T>(x);
-        if points.views.len() == 1 && self.low_first() == 0 && !self.has_twins() {
-            return points.views.remove(0).x;
-        }
+        let shape = (x.n(), self.source_width());
+        let mut all = Array2::from_shape_vec(shape, zeros(shape.0 * shape.1)).expect("n·p values");
+        self.pack_into(x, all.as_slice_mut().expect("an array of its own"));
+        all
+    }
+
+    /// The same into `all` `[n, source_width]`, a few rows at a time: what they are in f64 stays in the cache.
+    pub fn pack_into<T: Real>(&self, x: Rows<'_>, all: &mut [T]) {
         let (width, low_first) = (self.source_width(), self.low_first());
-        let mut all = Array2::from_shape_vec((points.n, width), zeros(points.n * width)).expect("n·p values");
-        // Row by row: side by side in memory, whatever the number of parts.
-        let strips: Vec<_> = all.axis_chunks_iter_mut(Axis(0), STRIP).enumerate().collect();
-        strips.into_par_iter().for_each(|(strip, mut all)| {
-            for (i, mut to) in all.rows_mut().into_iter().enumerate() {
-                let i = strip * STRIP + i;
+        assert_eq!(all.len(), x.n() * width, "raw points");
+        // Whether low parts are needed is said of all points together.
+        let whole = (low_first > 0).then(|| self.plan.points::<T>(x));
+        let rows = (STRIP_BYTES / (8 * width.max(1))).clamp(1, MOST_ROWS);
+        if width == 0 {
+            return;
+        }
+        let strips = all.par_chunks_mut(rows * width).zip(ranges(x.n(), rows));
+        strips.for_each(|(all, rows)| {
+            let few = x.slice(rows.clone());
+            if let Some(points) = &whole {
                 for (view, place) in points.views.iter().zip(&self.views) {
-                    let (at, p) = (place.source_first, view.x.ncols());
-                    to.slice_mut(s![at..at + p]).assign(&view.x.row(i));
-                    if low_first > 0 && !view.low.is_empty() {
-                        to.slice_mut(s![low_first + at..low_first + at + p]).assign(&view.low.row(i));
-                    }
+                    let (at, columns) = (place.source_first, place.source_width);
+                    let of = |part: &Array2<T>, i: usize, j: usize| part.get([i, j]).copied().unwrap_or_default();
+                    put(all, width, at..at + columns, |i, j| of(&view.x, rows.start + i, j));
+                    put(all, width, low_first + at..low_first + at + columns, |i, j| of(&view.low, rows.start + i, j));
                 }
-                if self.has_twins() {
-                    to[width - 1] = T::of(self.name(points.keys[i]));
+            } else {
+                let few = few.to_f64();
+                for (view, place) in self.views.iter().enumerate() {
+                    let (at, seen) = (place.source_first, self.plan.seen(few.view(), view));
+                    let seen = seen.as_standard_layout();
+                    let (values, p) = (seen.as_slice().expect("row by row"), place.source_width);
+                    put(all, width, at..at + p, |i, j| T::of(values[i * p + j]));
                 }
             }
+            if self.has_twins() {
+                let keys = keys(few);
+                put(all, width, width - 1..width, |i, _| T::of(self.name(keys[i])));
+            }
         });
-        all
     }
 
     /// Whether raw points may be rounded to f32: the tiles are, and nothing of what rounding removes is kept.
@@ -378,6 +397,13 @@ impl Program {
 
 pub(super) fn define(text: &mut String, name: &str, value: impl std::fmt::Display) {
     writeln!(text, "#define {name} {value}").expect("writing to a String cannot fail");
+}
+
+/// Writes `value(i, j)` into these columns of the row-major `all` `[n, width]`.
+fn put<T>(all: &mut [T], width: usize, columns: Range<usize>, value: impl Fn(usize, usize) -> T) {
+    for (i, to) in all.chunks_mut(width).enumerate() {
+        to[columns.clone()].iter_mut().enumerate().for_each(|(j, to)| *to = value(i, j));
+    }
 }
 
 /// The positions of the views of points of width `d`, each padded to a multiple of `unit`.
