@@ -102,8 +102,9 @@ pub fn askotch(precision: Precision, device: Device) -> Result<Value, Failure> {
     let solver = RidgeSolver::Epochs { solver: EpochSolver::Askotch, tolerance: 1e-3, epochs };
     let kernel = Kernel::parse("rbf(6)")?;
     let ridge = Ridge { alpha: Alpha::Fixed(n as f64 * 1e-6), solver, centred: true, ..Ridge::new(kernel) };
+    let estimate = ridge.device_memory([n, d, 1], &context);
     let fitted = ridge.fit(x.slice(s![..n, ..]), &Target::Values(y[..n].to_vec()), &context)?;
-    let seconds = clock.start.elapsed().as_secs_f64();
+    let (seconds, device_peak) = (clock.start.elapsed().as_secs_f64(), peak(device)?);
     let (scores, truth) = (fitted.scores(x.slice(s![n.., ..]))?, &y[n..]);
     let square: f64 = truth.iter().zip(scores.column(0)).map(|(y, f)| (y - f).powi(2)).sum();
     let mean = truth.iter().sum::<f64>() / OUT as f64;
@@ -111,7 +112,7 @@ pub fn askotch(precision: Precision, device: Device) -> Result<Value, Failure> {
     Ok(json!({
         "seconds_fit": seconds, "residual": fitted.convergence.residual, "curve": fitted.convergence.curve,
         "rmse_held_out": (square / OUT as f64).sqrt(), "deviation_held_out": deviation, "heard": clock.heard.into_inner()?,
-        "device_peak": peak(device)?, "device_estimate": (4 * n * (d.next_multiple_of(16) + 2) + 8 * 8 * n) as u64,
+        "device_peak": device_peak, "device_estimate": estimate,
     }))
 }
 

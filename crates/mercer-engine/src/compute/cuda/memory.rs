@@ -36,13 +36,13 @@ pub struct Pool {
 }
 
 /// Rounds a size up, so that a block can be reused for requests of similar size.
-fn rounded(bytes: usize) -> usize {
+pub(super) fn rounded(bytes: usize) -> usize {
     let step = if bytes <= 1 << 20 { 512 } else { 2 << 20 };
     bytes.max(1).next_multiple_of(step)
 }
 
 /// Takes a free block of at least `size` and at most 1.25 `size` bytes.
-fn take(free: &mut BTreeMap<usize, Vec<CUdeviceptr>>, size: usize) -> Option<(CUdeviceptr, usize)> {
+pub(super) fn take(free: &mut BTreeMap<usize, Vec<CUdeviceptr>>, size: usize) -> Option<(CUdeviceptr, usize)> {
     let (&found, blocks) = free.range_mut(size..=size + size / 4).next()?;
     let pointer = blocks.pop();
     if blocks.is_empty() {

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `gpu` | an open device: stream, limits, versions |
 //! | `memory` | the memory pool and [`Buffer`] |
+//! | `pool_plan` | what the pool will allocate, before it does |
 //! | `module` | compiles CUDA source with NVRTC, once per process |
 //! | `code_cache` | compiled kernels on disk, for the next process |
 //! | `launch` | kernels and their arguments |
@@ -46,6 +47,7 @@ mod nccl;
 #[doc(hidden)]
 pub mod panel;
 pub mod points;
+mod pool_plan;
 pub(super) mod primitives;
 pub(super) mod small;
 pub(crate) mod solver;
@@ -60,6 +62,7 @@ pub(super) use launch::{Argument, args};
 pub use memory::{Buffer, Plain};
 pub use module::Source;
 pub use nccl::Nccl;
+pub use pool_plan::PoolPlan;
 pub use solver::Number;
 pub use staging::Staging;
 

@@ -16,7 +16,7 @@ mod delayed;
 mod eigenpro;
 mod richardson;
 
-pub(super) use askotch::Askotch;
+pub(super) use askotch::{Askotch, device_memory as askotch_device_memory};
 pub(super) use delayed::{DelayedEigenPro, Landmarked};
 pub(super) use eigenpro::EigenPro;
 pub(super) use richardson::Richardson;

@@ -73,7 +73,7 @@ pub(crate) use device::BatchGram;
 pub use foreign::ForeignArray;
 pub use foreign_operator::DeviceOperator;
 pub use foreign_points::device_gram;
-pub(crate) use operator::{CudaOperator, CudaPair, cross_apply, gram_strips, image_diagonal};
+pub(crate) use operator::{Asks, CudaOperator, CudaPair, cross_apply, gram_strips, image_diagonal, planned_memory};
 pub use operator::{Timing, time_product};
 pub(crate) use program::compiles;
 pub(crate) use sets::Kept;

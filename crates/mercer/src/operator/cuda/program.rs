@@ -5,7 +5,7 @@ use super::super::memory::zeros;
 use super::super::points::Plan;
 use super::super::tile::ranges;
 use super::super::twins::{Names, keys};
-use super::launch::{Card, Shape, Tiling, padded, simt_shape, tensor_shape, tiling};
+use super::launch::{Card, Shape, Tiling, columns_per_pass, padded, simt_shape, tensor_shape, tiling};
 use super::renewal::{Renewal, largest};
 use super::{Arithmetic, foreign, image_source, kappa, logistic, wide};
 use crate::data::Rows;
@@ -259,6 +259,29 @@ impl Program {
     /// Bytes of the values of one pass as `prepare_values` writes them.
     pub fn values_bytes(&self, m: usize, nc: usize) -> usize {
         self.halves() * padded(m) * nc * self.arithmetic.bytes()
+    }
+
+    /// The blocks of device memory of `n` points.
+    pub fn points_requests(&self, n: usize) -> [usize; 2] {
+        [self.stored_width(), self.norms()].map(|width| padded(n) * width * self.arithmetic.bytes())
+    }
+
+    /// The blocks of a product of `rows` points in any order with all `n`, with `columns` columns, besides those `n` points and the vectors.
+    pub fn product_requests(&self, rows: usize, n: usize, columns: usize) -> Vec<usize> {
+        let nc = columns_per_pass(columns);
+        let mut requests = vec![4 * padded(rows), 8 * rows * columns, self.values_bytes(n, nc), self.partial_bytes(rows, n, nc)];
+        requests.extend(self.points_requests(rows));
+        requests.extend(self.is_wide().then(|| wide::block_bytes(rows, n)));
+        requests
+    }
+
+    /// The blocks of `κ(B, B)` of `rows` points B in any order, in f64.
+    pub fn block_requests(&self, rows: usize) -> Vec<usize> {
+        let points = self.points_requests(rows);
+        let mut requests = vec![4 * padded(rows), 4 * padded(rows), 8 * rows * rows];
+        requests.extend([points, points].concat());
+        requests.extend((self.arithmetic != Arithmetic::F64).then_some(4 * rows * rows));
+        requests
     }
 
     /// Whether products are those of `wide.rs`.
