@@ -25,12 +25,7 @@ struct Piece {
 impl Staging {
     /// Pieces of `bytes`. None where the system locks no more pages. If device memory is short, the error names `what` and gives the
     /// advice `instead`.
-    pub fn new(
-        gpu: &'static Gpu,
-        bytes: usize,
-        what: &dyn Fn() -> String,
-        instead: &str,
-    ) -> Result<Option<Staging>> {
+    pub fn new(gpu: &'static Gpu, bytes: usize, what: &dyn Fn() -> String, instead: &str) -> Result<Option<Staging>> {
         let devices = [gpu.allocate(bytes, what, instead)?, gpu.allocate(bytes, what, instead)?];
         gpu.bind();
         // SAFETY: the memory is freed once, by `drop`, or here where the second piece cannot be had.

@@ -76,8 +76,8 @@ pub use foreign_points::device_gram;
 pub(crate) use operator::{Asks, CudaOperator, CudaPair, cross_apply, gram_strips, image_diagonal, planned_memory};
 pub use operator::{Timing, time_product};
 pub(crate) use program::compiles;
-pub(crate) use sets::Kept;
 pub use program::sources;
+pub(crate) use sets::Kept;
 
 use super::Precision;
 use crate::simd::source::Style;

@@ -212,7 +212,8 @@ pub(crate) fn planned_memory(
     let program = Program::for_kernel(kernel, d, precision.into(), Card::HOPPER);
     let (mut plan, row) = (PoolPlan::default(), d * if program.single() { 4 } else { 8 });
     let strip = (STAGING / 4 / row.max(1)).clamp(1, n.max(1));
-    let hold_points = |plan: &mut PoolPlan, n| program.points_requests(n).into_iter().for_each(|bytes| _ = plan.hold(bytes));
+    let hold_points =
+        |plan: &mut PoolPlan, n| program.points_requests(n).into_iter().for_each(|bytes| _ = plan.hold(bytes));
     hold_points(&mut plan, n);
     plan.together(&vec![strip * row; if n > strip { 2 } else { 1 }]);
     for ask in asks {

@@ -269,7 +269,8 @@ impl Program {
     /// The blocks of a product of `rows` points in any order with all `n`, with `columns` columns, besides those `n` points and the vectors.
     pub fn product_requests(&self, rows: usize, n: usize, columns: usize) -> Vec<usize> {
         let nc = columns_per_pass(columns);
-        let mut requests = vec![4 * padded(rows), 8 * rows * columns, self.values_bytes(n, nc), self.partial_bytes(rows, n, nc)];
+        let mut requests =
+            vec![4 * padded(rows), 8 * rows * columns, self.values_bytes(n, nc), self.partial_bytes(rows, n, nc)];
         requests.extend(self.points_requests(rows));
         requests.extend(self.is_wide().then(|| wide::block_bytes(rows, n)));
         requests

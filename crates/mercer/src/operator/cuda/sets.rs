@@ -3,8 +3,8 @@
 use super::ADVICE;
 use super::device::{CudaKernel, DevicePoints};
 use super::launch::padded;
-use super::wide::{InnerProducts, Places};
 use super::operator::Placement;
+use super::wide::{InnerProducts, Places};
 use crate::Result;
 use crate::compute::cuda::Buffer;
 use crate::linalg::{Panel, Part};

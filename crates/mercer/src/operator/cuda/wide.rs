@@ -140,7 +140,15 @@ impl CudaKernel {
                     self.of_block(launch, nc, [a, b], places, kept.block(r0, rows, c0, count), &values, to);
                     chunk += rows.div_ceil(CHUNK);
                 }
-                self.reduced(true, nc, (&partial, chunks), count, y + (8 * c0 * columns) as u64, columns, [first, width]);
+                self.reduced(
+                    true,
+                    nc,
+                    (&partial, chunks),
+                    count,
+                    y + (8 * c0 * columns) as u64,
+                    columns,
+                    [first, width],
+                );
             }
         }
         Ok(())
