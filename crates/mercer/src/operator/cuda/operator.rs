@@ -3,12 +3,10 @@
 use super::super::{Precision, Real};
 use super::device::{CudaKernel, DevicePoints, contiguous};
 use super::images::{self, ImageKernel, ImageMatrix};
-use super::launch::Card;
-use super::program::{Program, compiles};
 use super::sets::{Kept, Sets};
 use super::{ADVICE, STAGING};
 use crate::compute::Device;
-use crate::compute::cuda::{self, Gpu, PoolPlan};
+use crate::compute::cuda::{self, Gpu};
 use crate::data::Rows;
 use crate::kernel::Kernel;
 use crate::linalg::{Panel, Part};
@@ -183,48 +181,6 @@ impl CudaOperator {
     pub fn apply(&self, v: ArrayView2<f64>) -> Result<Array2<f64>> {
         self.apply_panel(&Panel::from_host(self.device(), v.to_owned())?)?.into_host()
     }
-}
-
-/// A part of the work with K on a GPU, for an estimate of its memory.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Asks {
-    /// Tall f64 vectors `[n, columns]` that stay, so many of them.
-    Vectors(usize),
-    /// So many points that stay besides the n.
-    Points(usize),
-    /// The product of so many rows of K, in any order, with vectors.
-    Product(usize),
-    /// The factor of `κ(B, B)` for so many points B.
-    Factor(usize),
-}
-
-/// An estimate of the device memory that work with κ(X, X) takes, for `n` points of `d` columns that stay on the device and vectors of
-/// `columns` columns. None where points are not multiplied by tiles.
-pub(crate) fn planned_memory(
-    kernel: &Kernel,
-    [n, d, columns]: [usize; 3],
-    precision: Precision,
-    asks: &[Asks],
-) -> Option<u64> {
-    if kernel.sees_images() || !compiles(kernel) {
-        return None;
-    }
-    let program = Program::for_kernel(kernel, d, precision.into(), Card::HOPPER);
-    let (mut plan, row) = (PoolPlan::default(), d * if program.single() { 4 } else { 8 });
-    let strip = (STAGING / 4 / row.max(1)).clamp(1, n.max(1));
-    let hold_points =
-        |plan: &mut PoolPlan, n| program.points_requests(n).into_iter().for_each(|bytes| _ = plan.hold(bytes));
-    hold_points(&mut plan, n);
-    plan.together(&vec![strip * row; if n > strip { 2 } else { 1 }]);
-    for ask in asks {
-        match *ask {
-            Asks::Vectors(count) => (0..count).for_each(|_| _ = plan.hold(8 * n * columns)),
-            Asks::Points(rows) => hold_points(&mut plan, rows),
-            Asks::Product(rows) => plan.together(&program.product_requests(rows, n, columns)),
-            Asks::Factor(rows) => plan.together(&program.block_requests(rows)),
-        }
-    }
-    Some(plan.bytes())
 }
 
 /// Two sets of points X and Z on a GPU, each prepared once.

@@ -1,20 +1,15 @@
 //! Generates the CUDA source of a kernel expression, and its launches.
 
-use super::super::Real;
-use super::super::memory::zeros;
 use super::super::points::Plan;
-use super::super::tile::ranges;
 use super::super::twins::{Names, keys};
-use super::launch::{Card, Shape, Tiling, columns_per_pass, padded, simt_shape, tensor_shape, tiling};
+use super::launch::{Card, Shape, Tiling, padded, simt_shape, tensor_shape, tiling};
 use super::renewal::{Renewal, largest};
 use super::{Arithmetic, foreign, image_source, kappa, logistic, wide};
 use crate::data::Rows;
 use crate::kernel::{Kernel, Statistic, catalogue};
 use crate::simd::source::{PRELUDE, Style};
 use ndarray::Array2;
-use rayon::prelude::*;
 use std::fmt::Write;
-use std::ops::Range;
 
 const TENSOR: &str = include_str!("tensor.cu");
 const SIMT: &str = include_str!("simt.cu");
@@ -41,10 +36,6 @@ pub(super) struct Program {
     names: Names,
 }
 
-/// Bytes of the points in f64 that a thread packs together, and the most points.
-const STRIP_BYTES: usize = 256 << 10;
-const MOST_ROWS: usize = 1024;
-
 /// The most names; each must be a number of the tiles.
 const MOST_NAMES: usize = 1 << 24;
 
@@ -54,7 +45,7 @@ pub(super) struct View {
     first: usize,
     width: usize,
     pub source_first: usize,
-    source_width: usize,
+    pub source_width: usize,
 }
 
 /// One of the sources of a program. `nc` is the number of columns of a pass, see [`super::launch::columns_per_pass`].
@@ -143,52 +134,6 @@ impl Program {
         Program { arithmetic, card, kappa, operations, views, renewal, names, plan }
     }
 
-    /// The raw points for `prepare_points`, `[n, source_width]`, from `x` `[n, d]`: shifted and transformed for the
-    /// kernel, contiguous and row-major; then their low parts and their names, where the program has some. `T` is f64, or f32
-    /// where that is enough ([`Self::single`]).
-    pub fn pack<T: Real>(&self, x: Rows<'_>) -> Array2<T> {
-        let shape = (x.n(), self.source_width());
-        let mut all = Array2::from_shape_vec(shape, zeros(shape.0 * shape.1)).expect("n·p values");
-        self.pack_into(x, all.as_slice_mut().expect("an array of its own"));
-        all
-    }
-
-    /// The same into `all` `[n, source_width]`, a few rows at a time: what they are in f64 stays in the cache.
-    pub fn pack_into<T: Real>(&self, x: Rows<'_>, all: &mut [T]) {
-        let (width, low_first) = (self.source_width(), self.low_first());
-        assert_eq!(all.len(), x.n() * width, "raw points");
-        // Whether low parts are needed is said of all points together.
-        let whole = (low_first > 0).then(|| self.plan.points::<T>(x));
-        let rows = (STRIP_BYTES / (8 * width.max(1))).clamp(1, MOST_ROWS);
-        if width == 0 {
-            return;
-        }
-        let strips = all.par_chunks_mut(rows * width).zip(ranges(x.n(), rows));
-        strips.for_each(|(all, rows)| {
-            let few = x.slice(rows.clone());
-            if let Some(points) = &whole {
-                for (view, place) in points.views.iter().zip(&self.views) {
-                    let (at, columns) = (place.source_first, place.source_width);
-                    let of = |part: &Array2<T>, i: usize, j: usize| part.get([i, j]).copied().unwrap_or_default();
-                    put(all, width, at..at + columns, |i, j| of(&view.x, rows.start + i, j));
-                    put(all, width, low_first + at..low_first + at + columns, |i, j| of(&view.low, rows.start + i, j));
-                }
-            } else {
-                let few = few.to_f64();
-                for (view, place) in self.views.iter().enumerate() {
-                    let (at, seen) = (place.source_first, self.plan.seen(few.view(), view));
-                    let seen = seen.as_standard_layout();
-                    let (values, p) = (seen.as_slice().expect("row by row"), place.source_width);
-                    put(all, width, at..at + p, |i, j| T::of(values[i * p + j]));
-                }
-            }
-            if self.has_twins() {
-                let keys = keys(few);
-                put(all, width, width - 1..width, |i, _| T::of(self.name(keys[i])));
-            }
-        });
-    }
-
     /// Whether raw points may be rounded to f32: the tiles are, and nothing of what rounding removes is kept.
     pub fn single(&self) -> bool {
         self.arithmetic != Arithmetic::F64 && !self.low()
@@ -259,30 +204,6 @@ impl Program {
     /// Bytes of the values of one pass as `prepare_values` writes them.
     pub fn values_bytes(&self, m: usize, nc: usize) -> usize {
         self.halves() * padded(m) * nc * self.arithmetic.bytes()
-    }
-
-    /// The blocks of device memory of `n` points.
-    pub fn points_requests(&self, n: usize) -> [usize; 2] {
-        [self.stored_width(), self.norms()].map(|width| padded(n) * width * self.arithmetic.bytes())
-    }
-
-    /// The blocks of a product of `rows` points in any order with all `n`, with `columns` columns, besides those `n` points and the vectors.
-    pub fn product_requests(&self, rows: usize, n: usize, columns: usize) -> Vec<usize> {
-        let nc = columns_per_pass(columns);
-        let mut requests =
-            vec![4 * padded(rows), 8 * rows * columns, self.values_bytes(n, nc), self.partial_bytes(rows, n, nc)];
-        requests.extend(self.points_requests(rows));
-        requests.extend(self.is_wide().then(|| wide::block_bytes(rows, n)));
-        requests
-    }
-
-    /// The blocks of `κ(B, B)` of `rows` points B in any order, in f64.
-    pub fn block_requests(&self, rows: usize) -> Vec<usize> {
-        let points = self.points_requests(rows);
-        let mut requests = vec![4 * padded(rows), 4 * padded(rows), 8 * rows * rows];
-        requests.extend([points, points].concat());
-        requests.extend((self.arithmetic != Arithmetic::F64).then_some(4 * rows * rows));
-        requests
     }
 
     /// Whether products are those of `wide.rs`.
@@ -421,13 +342,6 @@ impl Program {
 
 pub(super) fn define(text: &mut String, name: &str, value: impl std::fmt::Display) {
     writeln!(text, "#define {name} {value}").expect("writing to a String cannot fail");
-}
-
-/// Writes `value(i, j)` into these columns of the row-major `all` `[n, width]`.
-fn put<T>(all: &mut [T], width: usize, columns: Range<usize>, value: impl Fn(usize, usize) -> T) {
-    for (i, to) in all.chunks_mut(width).enumerate() {
-        to[columns.clone()].iter_mut().enumerate().for_each(|(j, to)| *to = value(i, j));
-    }
 }
 
 /// The positions of the views of points of width `d`, each padded to a multiple of `unit`.
