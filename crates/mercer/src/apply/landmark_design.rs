@@ -22,7 +22,7 @@ pub(super) enum Map<'a> {
     /// N as a matrix.
     Matrix(&'a NystromFeatures),
     /// `N = L⁻ᵀ`, `κ(Z,Z) = LLᵀ`, by the factor on a GPU: for landmarks whose matrix the host should not hold.
-    Factor { kernel: &'a Kernel, landmarks: ArrayView2<'a, f64>, factor: Cholesky<f64> },
+    Factor { kernel: &'a Kernel, landmarks: ArrayView2<'a, f64>, factor: Box<Cholesky<f64>> },
 }
 
 impl<'a> Map<'a> {
@@ -38,7 +38,7 @@ impl<'a> Map<'a> {
         }
         let mean = operator.diagonal()?.mean().unwrap_or(1.0);
         matrix.shift_diagonal(1e-6 * (m as f64).sqrt() * mean);
-        Ok(Map::Factor { kernel, landmarks, factor: Cholesky::of_panel(matrix)? })
+        Ok(Map::Factor { kernel, landmarks, factor: Box::new(Cholesky::of_panel(matrix)?) })
     }
 
     pub fn kernel(&self) -> &Kernel {

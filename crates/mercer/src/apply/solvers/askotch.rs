@@ -172,7 +172,7 @@ mod tests {
 
     /// Points of 20 columns are stored in 32, with a norm and κ(x,x), in f32; seven vectors of f64; eight columns of f32 values, in whose memory a
     /// block of 8192² numbers in f32 is made; that block in f64, in whose memory the partial sums of the last residual fit. The rest are partial
-    /// sums of a step, two pieces that are uploaded, and cuBLAS's workspace.
+    /// sums of a step and two pieces that are uploaded.
     #[test]
     fn the_memory_of_ten_million_points_is_that_of_its_parts() {
         let (kernel, n) = (Kernel::parse("rbf(6)").unwrap(), 10_000_000u64);

@@ -7,9 +7,6 @@ use super::{Arithmetic, STAGING, wide};
 use crate::compute::cuda::PoolPlan;
 use crate::kernel::Kernel;
 
-/// The workspace of cuBLAS.
-const BLAS: usize = 32 << 20;
-
 /// A part of the work with K on a GPU, for an estimate of its memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Asks {
@@ -39,7 +36,6 @@ pub(crate) fn planned_memory(
     let strip = (STAGING / 4 / row.max(1)).clamp(1, n.max(1));
     let hold_points =
         |plan: &mut PoolPlan, n| program.points_requests(n).into_iter().for_each(|bytes| _ = plan.hold(bytes));
-    plan.hold(BLAS);
     hold_points(&mut plan, n);
     plan.together(&vec![strip * row; if n > strip { 2 } else { 1 }]);
     for ask in asks {
