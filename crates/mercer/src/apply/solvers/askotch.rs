@@ -181,7 +181,7 @@ mod tests {
         assert!(planned >= parts && planned < parts + (300 << 20), "{planned} for {parts}");
         let watched = device_memory(&kernel, [n as usize, 20, 1], 1000, Precision::Tf32).unwrap();
         assert!(watched >= planned + 4 * 34 * n, "{watched}");
-        let images = Kernel::parse("ntk('conv(3) relu gap dense')").unwrap();
+        let images = Kernel::parse("ntk('conv(3) relu gap dense', shape=32x32x3)").unwrap();
         assert!(device_memory(&images, [10, 3072, 1], 0, Precision::F32).is_none());
     }
 }
