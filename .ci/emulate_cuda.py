@@ -55,6 +55,7 @@ CASES = [
     # Inner products from a matrix product.
     ("wide-784-Tf32-8", 784, 70, 300, 0), ("wide-784-Tf32-16", 780, 90, 90, 1), ("wide-784-Tf32-32", 784, 61, 130, 0),
     ("near-wide-784-Tf32-8", 784, 100, 100, 1), ("near-wide-784-Tf32-16", 784, 50, 110, 0),
+    ("wide-784-Tf32-8", 784, 610, 60, 0),
 ]
 # Parts of a set: a point of A may be one of B at another place.
 PARTS = [
@@ -168,6 +169,44 @@ int main() {
             });
         }
     launch((n * columns + 255) / 256, 1, 256, 0, [&] { prepare::reduce_partials(partial.data(), out.data(), 2, n, a_pad, ld, 1, columns); });
+    // The product with the transpose, of blocks of 530 rows: the first of them has two chunks.
+    std::vector<double> u(n * ld), back(m * ld, 7.0);
+    for (auto &e : u) e = normal(random) + 0.5;
+    T *of_rows = numbers((size_t)nc * a_pad);
+    launch((a_pad * nc + 255) / 256, 1, 256, 0, [&] { prepare::prepare_values(u.data(), of_rows, n, a_pad, ld, 1, columns); });
+    for (int c0 : {0, half}) {
+        const int count = c0 ? m - half : half, step = 530;
+        std::vector<float> sums;
+        int chunks = 0;
+        for (int r0 = 0; r0 < n; r0 += step) {
+            const int some = min(step, n - r0), now = (some + 511) / 512;
+            std::vector<float> s(some * count);
+            for (int i = 0; i < some; ++i)
+                for (int j = 0; j < count; ++j) {
+                    double sum = 0;
+                    for (int k = 0; k < width; ++k) sum += (double)a[(r0 + i) * width + k] * b[(c0 + j) * width + k];
+                    s[i * count + j] = (float)sum;
+                }
+            sums.resize((size_t)(chunks + now) * count * nc, NAN);
+            launch((count + 255) / 256, now, 256, 0, [&] {
+                product::wide_transposed(a, axx, b, byy, a_pad, b_pad, diagonal, a_places, b_places, s.data(), some, count, r0, c0, of_rows,
+                                         sums.data() + (size_t)chunks * count * nc);
+            });
+            chunks += now;
+        }
+        launch((count * columns + 255) / 256, 1, 256, 0, [&] { prepare::reduce_partials(sums.data(), back.data() + (size_t)c0 * ld, chunks, count, count, ld, 1, columns); });
+    }
+    for (int j = 0; j < m; ++j)
+        for (int c = 0; c < ld; ++c) {
+            const double got = back[j * ld + c];
+            if (c == 0 || c > columns) {
+                if (got != 7.0) fail("wrote beside the columns");
+                continue;
+            }
+            double want = 0;
+            for (int i = 0; i < n; ++i) want += kappa(i, j) * u[i * ld + c];
+            error += pow(got - want, 2), size += want * want;
+        }
 #else
     launch((n + rows - 1) / rows, splits, %(threads)d, %(shared)d, [&] {
         product::%(name)s(a, axx, b, byy, a_pad, b_pad, tiles, each, diagonal%(places)s, values, partial.data());

@@ -408,6 +408,58 @@ fn factors_of_panels_solve_as_on_the_cpu() {
     }
 }
 
+/// Triangles of more than a few blocks, whose last one is not full, and of one that cuBLAS solves; few columns and many.
+#[test]
+#[ignore = "needs a GPU"]
+fn triangles_of_panels_solve_by_blocks_as_on_the_cpu() {
+    let (device, _held) = cuda();
+    for (n, m) in [(700, 2), (2100, 1), (2100, 2), (2100, 7), (2100, 20), (2560, 3)] {
+        let a = matrix(&kernel("matern32(1)"), points(n).view()) + Array2::<f64>::eye(n) * 1e-3;
+        let b = normal(n, m, 4);
+        let host = Cholesky::new(Device::Cpu, a.view()).unwrap();
+        let half = host.solve_triangle(false, &Panel::from(b.clone())).unwrap().into_host().unwrap();
+        let factor = Cholesky::of_panel(Panel::from_host(device, a).unwrap()).unwrap();
+        let right = Panel::from_host(device, b.clone()).unwrap();
+        let got = factor.solve_triangle(false, &right).unwrap();
+        close(got.to_host().unwrap().view(), half.view(), 1e-11, &format!("L⁻¹B, order {n}, {m} columns"));
+        let whole = factor.solve_triangle(true, &got).unwrap();
+        let want = host.solve(b.view()).unwrap();
+        close(whole.into_host().unwrap().view(), want.view(), 1e-10, &format!("A⁻¹B, order {n}, {m} columns"));
+        assert_eq!(factor.solve_triangle(false, &right).unwrap().to_host().unwrap(), got.to_host().unwrap());
+    }
+}
+
+/// Points of many coordinates on landmarks in TF32: inner products are kept for two products, of more than one strip of rows.
+#[test]
+#[ignore = "needs a GPU"]
+fn landmarks_of_wide_points_agree_with_the_cpu() {
+    let (device, _held) = cuda();
+    let (n, d) = (9000, 600);
+    let mut x = normal(n, d, 7);
+    // A few rows are equal to others.
+    for i in 0..20 {
+        let row = x.row(i).to_owned();
+        x.row_mut(n - 1 - i).assign(&row);
+    }
+    let y = Target::Values(x.rows().into_iter().map(|r| r[0].sin() + 0.3 * r[1] * r[2]).collect());
+    let few = x.slice(s![..500, ..]);
+    for solver in [LandmarkSolver::Falkon, LandmarkSolver::EigenPro] {
+        let fit = |device: Device, precision: Precision| {
+            let falkon = Falkon {
+                alpha: Alpha::Fixed(1.0),
+                solver,
+                iterations: 4,
+                ..Falkon::new(kernel(&format!("rbf({})", (d as f64).sqrt())), 700)
+            };
+            let fitted = falkon.fit(x.view(), &y, &FitContext { precision, ..at(device) }).unwrap();
+            (fitted.scores(few).unwrap(), fitted.convergence.residual.unwrap())
+        };
+        let (here, there) = (fit(Device::Cpu, Precision::F64), fit(device, Precision::Tf32));
+        close(there.0.view(), here.0.view(), 2e-2, &format!("{solver:?} on wide points"));
+        assert!((there.1 - here.1).abs() <= 0.05 * here.1 + 1e-3, "{solver:?}: {} and {}", there.1, here.1);
+    }
+}
+
 /// Randomly pivoted Cholesky draws the same pivots on both devices.
 #[test]
 #[ignore = "needs a GPU"]

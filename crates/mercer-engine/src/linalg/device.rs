@@ -3,6 +3,7 @@
 use super::{Panel, not_decomposed, not_positive_definite};
 use crate::compute::Device;
 use crate::compute::cuda::solver::{Half, allocate};
+use crate::compute::cuda::triangle::Inverses;
 use crate::compute::cuda::{Buffer, Gpu, Number, gpu, panel};
 use crate::{Result, fail_if};
 use faer::traits::RealField;
@@ -72,6 +73,8 @@ pub(super) struct DeviceFactor<T> {
     half: Half,
     /// A copy on the host, made by the first call of [`Self::lower`].
     host: OnceLock<Array2<T>>,
+    /// Of the blocks on its diagonal, made by the first solve for few columns.
+    inverses: OnceLock<Inverses>,
 }
 
 impl<T: RealField + Number> DeviceFactor<T> {
@@ -85,7 +88,7 @@ impl<T: RealField + Number> DeviceFactor<T> {
         let mut factor = allocate::<T>(gpu, n * n, &|| format!("the Cholesky factor of a {n}×{n} matrix"))?;
         factor.write(0, &elements);
         match gpu.potrf::<T>(n, &mut factor, half)? {
-            0 => Ok(DeviceFactor { n, factor, half, host: OnceLock::new() }),
+            0 => Ok(DeviceFactor { n, factor, half, host: OnceLock::new(), inverses: OnceLock::new() }),
             minor => Err(not_positive_definite(n, minor as usize - 1)),
         }
     }
@@ -125,7 +128,7 @@ impl DeviceFactor<f64> {
         let mut factor = a.into_buffer().expect("the panel is on a GPU");
         let half = Half::Upper;
         match factor.gpu().potrf::<f64>(n, &mut factor, half)? {
-            0 => Ok(DeviceFactor { n, factor, half, host: OnceLock::new() }),
+            0 => Ok(DeviceFactor { n, factor, half, host: OnceLock::new(), inverses: OnceLock::new() }),
             minor => Err(not_positive_definite(n, minor as usize - 1)),
         }
     }
@@ -153,9 +156,22 @@ impl DeviceFactor<f64> {
             "a factor of order {} used with columns of length {n}",
             self.n
         );
+        if Inverses::suit(n, m) {
+            let mut left = b.try_clone()?.into_buffer().expect("the panel is on a GPU");
+            let x = self.inverses()?.solve(&self.factor, transposed, &mut left, m)?;
+            return Ok(Panel::from_buffer([n, m], x));
+        }
         let mut columns = b.transposed()?.into_buffer().expect("the panel is on a GPU");
         self.factor.gpu().solve_triangular_f64([n, m], &self.factor, transposed, &mut columns);
         Panel::from_buffer([m, n], columns).transposed()
+    }
+
+    fn inverses(&self) -> Result<&Inverses> {
+        if let Some(inverses) = self.inverses.get() {
+            return Ok(inverses);
+        }
+        let inverses = Inverses::new(self.n, &self.factor)?;
+        Ok(self.inverses.get_or_init(|| inverses))
     }
 }
 

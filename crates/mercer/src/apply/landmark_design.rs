@@ -14,12 +14,15 @@ use std::ops::Range;
 /// Rows of κ(X,Z) that are in memory at once.
 pub(super) const ROWS: usize = 1024;
 
+/// Rows of κ(X,Z) whose inner products a GPU keeps for two products.
+const STRIP: usize = 8192;
+
 /// The landmarks Z, and N with `NNᵀ = κ(Z,Z)⁻¹`.
 pub(super) enum Map<'a> {
     /// N as a matrix.
     Matrix(&'a NystromFeatures),
     /// `N = L⁻ᵀ`, `κ(Z,Z) = LLᵀ`, by the factor on a GPU: for landmarks whose matrix the host should not hold.
-    Factor { kernel: &'a Kernel, landmarks: ArrayView2<'a, f64>, factor: Cholesky<f64> },
+    Factor { kernel: &'a Kernel, landmarks: ArrayView2<'a, f64>, factor: Box<Cholesky<f64>> },
 }
 
 impl<'a> Map<'a> {
@@ -35,7 +38,7 @@ impl<'a> Map<'a> {
         }
         let mean = operator.diagonal()?.mean().unwrap_or(1.0);
         matrix.shift_diagonal(1e-6 * (m as f64).sqrt() * mean);
-        Ok(Map::Factor { kernel, landmarks, factor: Cholesky::of_panel(matrix)? })
+        Ok(Map::Factor { kernel, landmarks, factor: Box::new(Cholesky::of_panel(matrix)?) })
     }
 
     pub fn kernel(&self) -> &Kernel {
@@ -169,6 +172,7 @@ impl<'a> Design<'a> {
     fn weighted(&self, of: Of<'_>) -> Result<Panel> {
         if let Some((_, w)) = &self.on_gpu {
             let mut y = match of {
+                Of::Landmarks(u) if self.pair.keeps() => return self.weighted_by_strips(u, w),
                 Of::Landmarks(u) => self.pair.apply(u)?,
                 Of::Points(y) => y.try_clone()?,
             };
@@ -196,6 +200,19 @@ impl<'a> Design<'a> {
             })?;
             Ok(sum)
         })
+    }
+
+    /// `κ(Z,X) diag(w) κ(X,Z)U` `[M, m]` on a GPU, whose inner products of some rows with all landmarks serve both products.
+    fn weighted_by_strips(&self, u: &Panel, w: &Panel) -> Result<Panel> {
+        let mut sum = Panel::zeros(u.device(), [self.map.landmarks().nrows(), u.ncols()])?;
+        for rows in ranges(self.x.nrows(), STRIP) {
+            let rows = Part::Range(rows);
+            let block = self.pair.both_ways((Side::X, rows.clone()), (Side::Z, Part::All))?;
+            let mut y = block.product(u)?;
+            y.scale_rows(&w.rows(&rows)?);
+            sum.axpy(&vec![1.0; u.ncols()], &block.transposed_product(&y)?)?;
+        }
+        Ok(sum)
     }
 
     /// `ΦᵀWΦ V` `[r, m]` for `V` `[r, m]`.

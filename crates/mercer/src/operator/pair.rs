@@ -1,6 +1,6 @@
 //! Two sets of points that are multiplied again and again.
 
-use super::cuda::CudaPair;
+use super::cuda::{CudaPair, Kept};
 use super::matrix_free::gpu_for;
 use super::{Precision, cross_apply, gram_cross};
 use crate::Result;
@@ -58,6 +58,20 @@ impl<'a> Pair<'a> {
         }
     }
 
+    /// κ(A, B) for products with it and with its transpose. On a GPU, what both need is computed once where it is worth its memory.
+    pub fn both_ways<'p>(&'p self, a: (Side, Part<'p>), b: (Side, Part<'p>)) -> Result<BothWays<'p>> {
+        let kept = match &self.on_gpu {
+            Some(gpu) => gpu.keep(&(a.0 as usize, a.1.clone()), &(b.0 as usize, b.1.clone()))?,
+            None => None,
+        };
+        Ok(BothWays { pair: self, a, b, kept })
+    }
+
+    /// Whether a block is better multiplied with both ways ([`Self::both_ways`]) before the next one than the whole matrix twice.
+    pub fn keeps(&self) -> bool {
+        self.on_gpu.as_ref().is_some_and(CudaPair::keeps)
+    }
+
     /// `κ(X, Z) V` `[n, k]` for `V` `[m, k]`.
     pub fn apply(&self, v: &Panel) -> Result<Panel> {
         self.product((Side::X, Part::All), (Side::Z, Part::All), v)
@@ -89,6 +103,36 @@ impl<'a> Pair<'a> {
             Some(range) => CowRows::Borrowed(x.slice(range)),
             None => CowRows::Owned(x.select(&part.list(x.n()))),
         }
+    }
+}
+
+/// κ(A, B) of two parts, see [`Pair::both_ways`].
+pub(crate) struct BothWays<'p> {
+    pair: &'p Pair<'p>,
+    a: (Side, Part<'p>),
+    b: (Side, Part<'p>),
+    kept: Option<Kept<'p>>,
+}
+
+impl BothWays<'_> {
+    /// `κ(A, B) V` `[a, k]` for `V` `[b, k]`.
+    pub fn product(&self, v: &Panel) -> Result<Panel> {
+        match self.kept(v) {
+            Some(kept) => kept.product(false, v),
+            None => self.pair.product(self.a.clone(), self.b.clone(), v),
+        }
+    }
+
+    /// `κ(B, A) V` `[b, k]` for `V` `[a, k]`.
+    pub fn transposed_product(&self, v: &Panel) -> Result<Panel> {
+        match self.kept(v) {
+            Some(kept) => kept.product(true, v),
+            None => self.pair.product(self.b.clone(), self.a.clone(), v),
+        }
+    }
+
+    fn kept(&self, v: &Panel) -> Option<&Kept<'_>> {
+        self.kept.as_ref().inspect(|_| ran("products of two sets of points", v.device(), 1))
     }
 }
 
@@ -124,6 +168,11 @@ mod tests {
                 assert!((&got - &want.dot(&v)).iter().all(|d| d.abs() < 1e-12), "{a:?} {b:?}");
                 let block = pair.block(a.clone(), b.clone()).unwrap().into_host().unwrap();
                 assert!((&block - &want).iter().all(|d| d.abs() < 1e-12), "{a:?} {b:?}");
+                let both = pair.both_ways(a.clone(), b.clone()).unwrap();
+                assert_eq!(both.product(&v.clone().into()).unwrap().into_host().unwrap(), got);
+                let w = Array2::from_shape_simple_fn((want.nrows(), 2), || rng.normal());
+                let back = both.transposed_product(&w.clone().into()).unwrap().into_host().unwrap();
+                assert!((&back - &want.t().dot(&w)).iter().all(|d| d.abs() < 1e-12), "{a:?} {b:?}");
             }
         }
         let operator = KernelOperator::new(&kernel, x.view(), Precision::F64, Device::Cpu).unwrap();

@@ -110,14 +110,17 @@ impl Plan {
         (0..self.lifts.len()).map(|view| self.view(x, view)).collect()
     }
 
-    /// The largest `‖x‖²` of points `[n, d]` in each view, in f64.
+    /// The largest `‖x‖²` of points `[n, d]` in each view, in f64, a few rows at a time.
     pub fn largest(&self, x: Rows<'_>) -> Vec<f64> {
-        let (x, mut xx) = (x.to_f64(), vec![0.0; x.n()]);
-        let largest = |view: usize| {
-            squares(self.seen(x.view(), view).as_standard_layout().view(), &mut xx);
-            xx.iter().fold(0.0, |m: f64, xx| m.max(*xx))
-        };
-        (0..self.views()).map(largest).collect()
+        let (mut most, mut xx) = (vec![0.0f64; self.views()], [0.0; ROWS]);
+        for rows in ranges(x.n(), ROWS) {
+            let (few, xx) = (x.slice(rows.clone()).to_f64(), &mut xx[..rows.len()]);
+            for (view, most) in most.iter_mut().enumerate() {
+                squares(self.seen(few.view(), view).as_standard_layout().view(), xx);
+                *most = xx.iter().fold(*most, |m, xx| m.max(*xx));
+            }
+        }
+        most
     }
 
     /// Whether the points of a view may be shifted.
@@ -140,7 +143,7 @@ impl Plan {
     }
 
     /// Rows of points as a view sees them: shifted, then lifted.
-    fn seen(&self, rows: ArrayView2<f64>, view: usize) -> Array2<f64> {
+    pub(super) fn seen(&self, rows: ArrayView2<f64>, view: usize) -> Array2<f64> {
         let shifted = self.shift_of(view).map(|shift| &rows - shift);
         let lifted = |base: &Base| base.lift(shifted.as_ref().map_or(rows, |shifted| shifted.view()));
         let lifted = self.lifts[view].as_ref().and_then(lifted);

@@ -1,3 +1,5 @@
+//! The iteration of the Krylov method, step by step: what a checkpoint keeps, and how it goes on.
+
 use super::EigenPairs;
 use super::krylov::{TopPairs, block_size, largest_basis};
 use super::ritz::padded;

@@ -128,6 +128,17 @@ impl Gpu {
         b: &mut Buffer,
     ) {
         assert!(l.bytes() >= 8 * n * n && b.bytes() >= 8 * n * m, "trsm: the buffers are too small for [{n}, {m}]");
+        self.solve_triangular_at([n, m], (l.pointer(), n), transposed, (b.pointer(), n));
+    }
+
+    /// The same with matrices at these addresses, whose rows are as many elements apart.
+    pub(super) fn solve_triangular_at(
+        &'static self,
+        [n, m]: [usize; 2],
+        (l, l_stride): (u64, usize),
+        transposed: bool,
+        (b, b_stride): (u64, usize),
+    ) {
         if n * m == 0 {
             return;
         }
@@ -141,7 +152,7 @@ impl Gpu {
         let operation =
             if transposed { sys::cublasOperation_t::CUBLAS_OP_N } else { sys::cublasOperation_t::CUBLAS_OP_T };
         let one = 1.0f64;
-        // SAFETY: the sizes of the buffers were checked.
+        // SAFETY: the caller promises that the matrices lie within their buffers.
         let status = unsafe {
             sys::cublasDtrsm_v2(
                 handle,
@@ -152,10 +163,10 @@ impl Gpu {
                 n as i32,
                 m as i32,
                 &raw const one,
-                l.pointer() as *const f64,
-                n as i32,
-                b.pointer() as *mut f64,
-                n as i32,
+                l as *const f64,
+                l_stride as i32,
+                b as *mut f64,
+                b_stride as i32,
             )
         };
         if status != sys::cublasStatus_t::CUBLAS_STATUS_SUCCESS {

@@ -186,6 +186,12 @@ impl Gpu {
         self.note(self.stream.record_event(Some(sys::CUevent_flags::CU_EVENT_DEFAULT)))
     }
 
+    /// Records an event after all copies queued so far on the copy stream.
+    pub(super) fn record_copies(&self) -> Option<CudaEvent> {
+        self.bind();
+        self.note(self.copies.record_event(None))
+    }
+
     /// Copies queued after this call wait for the work before `event`.
     pub fn copies_wait_for(&self, event: Option<CudaEvent>) {
         if let Some(event) = event {

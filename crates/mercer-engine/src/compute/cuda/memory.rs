@@ -36,13 +36,13 @@ pub struct Pool {
 }
 
 /// Rounds a size up, so that a block can be reused for requests of similar size.
-fn rounded(bytes: usize) -> usize {
+pub(super) fn rounded(bytes: usize) -> usize {
     let step = if bytes <= 1 << 20 { 512 } else { 2 << 20 };
     bytes.max(1).next_multiple_of(step)
 }
 
 /// Takes a free block of at least `size` and at most 1.25 `size` bytes.
-fn take(free: &mut BTreeMap<usize, Vec<CUdeviceptr>>, size: usize) -> Option<(CUdeviceptr, usize)> {
+pub(super) fn take(free: &mut BTreeMap<usize, Vec<CUdeviceptr>>, size: usize) -> Option<(CUdeviceptr, usize)> {
     let (&found, blocks) = free.range_mut(size..=size + size / 4).next()?;
     let pointer = blocks.pop();
     if blocks.is_empty() {
@@ -88,6 +88,14 @@ impl Buffer {
     /// [`Gpu::work_waits_for_copies`] order the two streams.
     pub fn write_on_copy_stream<T: Plain>(&mut self, at_bytes: usize, data: &[T]) {
         self.write_on(&self.gpu.copies, at_bytes, data);
+    }
+
+    /// Queues a copy of page-locked memory on the copy stream. The caller keeps `data` as it is until the copy is done.
+    pub(super) fn write_later<T: Plain>(&mut self, data: &[T]) {
+        if let Some(to) = self.range(0, size_of_val(data)).filter(|_| self.may_transfer()) {
+            // SAFETY: the range was checked, plain numbers have no bytes that are not set, and the caller keeps them.
+            self.gpu.note(unsafe { result::memcpy_htod_async(to, data, self.gpu.copies.cu_stream()) });
+        }
     }
 
     fn write_on<T: Plain>(&self, stream: &CudaStream, at_bytes: usize, data: &[T]) {

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `gpu` | an open device: stream, limits, versions |
 //! | `memory` | the memory pool and [`Buffer`] |
+//! | `pool_plan` | what the pool will allocate, before it does |
 //! | `module` | compiles CUDA source with NVRTC, once per process |
 //! | `code_cache` | compiled kernels on disk, for the next process |
 //! | `launch` | kernels and their arguments |
@@ -15,6 +16,8 @@
 //! | `dnn` | convolutions by cuDNN, if it is installed |
 //! | `dnn_graph` | the same in bf16, by cuDNN's graph interface |
 //! | `solver` | eigendecompositions and Cholesky factors by cuSOLVER |
+//! | `triangle` | solves with a large triangle for few columns |
+//! | `staging` | copies from the host that overlap with what fills and what uses them |
 //! | `panel` | the operations of [`crate::linalg::Panel`] |
 //! | `nccl` | sums over the GPUs of several ranks |
 //! | `graph` | [`Replay`]: a step that is recorded and replayed with one launch |
@@ -44,9 +47,12 @@ mod nccl;
 #[doc(hidden)]
 pub mod panel;
 pub mod points;
+mod pool_plan;
 pub(super) mod primitives;
 pub(super) mod small;
 pub(crate) mod solver;
+mod staging;
+pub(crate) mod triangle;
 pub(super) mod views;
 
 pub use gpu::{Description, Gpu, describe_all, gpu, visible};
@@ -56,7 +62,9 @@ pub(super) use launch::{Argument, args};
 pub use memory::{Buffer, Plain};
 pub use module::Source;
 pub use nccl::{Message, Nccl};
+pub use pool_plan::PoolPlan;
 pub use solver::Number;
+pub use staging::Staging;
 
 /// All kernel sources as `(name, text)`, so that a machine without a GPU can check that they compile.
 pub fn sources() -> Vec<(String, String)> {
@@ -69,6 +77,7 @@ pub fn sources() -> Vec<(String, String)> {
         ("panel", panel::source()),
         ("points", points::source()),
         ("small", small::source()),
+        ("triangle", triangle::source()),
         ("views", views::source()),
     ];
     sources.map(|(name, text)| (name.into(), text)).into()

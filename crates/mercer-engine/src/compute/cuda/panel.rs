@@ -205,20 +205,22 @@ pub fn product([n, a, b]: [usize; 3], (left, transposed): (&Buffer, bool), right
     gpu.gemm_f64([rows, inner, b], 1.0, left, right, 0.0, matrix(out, b));
 }
 
-/// `out` `[n, m]` ← `A Bᵀ` in `math`, for f32 matrices `A` `[n, p]` and `B` `[m, p]` that begin with these rows of their buffers.
+/// `out` `[n, m]` ← `A Bᵀ` in `math`, for f32 matrices `A` `[n, p]` and `B` `[m, p]` that begin with these rows of their buffers; the result
+/// begins with this element of its buffer.
 pub fn row_products(
     math: Math,
     [n, p, m]: [usize; 3],
     [(a, a_row), (b, b_row)]: [(&Buffer, usize); 2],
-    out: &mut Buffer,
+    (out, first): (&mut Buffer, usize),
 ) -> Result<()> {
     out.gpu().blas_ready()?;
     let fits = |buffer: &Buffer, rows: usize, width: usize| buffer.bytes() >= 4 * rows * width;
-    let inside = fits(a, a_row + n, p) && fits(b, b_row + m, p) && fits(out, n, m);
+    let inside = fits(a, a_row + n, p) && fits(b, b_row + m, p) && out.bytes() >= 4 * (first + n * m);
     assert!(inside, "row_products: the buffers are too small for [{n}, {p}] and [{m}, {p}]");
     let (gpu, at) = (out.gpu(), |buffer: &Buffer, row: usize| Matrix::new(buffer.pointer() + 4 * (row * p) as u64, p));
+    let to = Matrix::new(out.pointer() + 4 * first as u64, m);
     let before = gpu.set_math(math);
-    gpu.gemm_f32([n, p, m], 1, 1.0, at(a, a_row), at(b, b_row).t(), 0.0, Matrix::new(out.pointer(), m));
+    gpu.gemm_f32([n, p, m], 1, 1.0, at(a, a_row), at(b, b_row).t(), 0.0, to);
     gpu.set_math(before);
     Ok(())
 }

@@ -155,7 +155,8 @@ impl<'a, 's, 'd> DelayedEigenPro<'a, 's, 'd> {
         let w = design.weights_panel()?.rows(&x.1)?;
         let a = design.spread(&self.state.v)?;
         let mut left = y.rows(&x.1)?;
-        left.subtract(&pair.product(x.clone(), z.clone(), &a)?);
+        let block = pair.both_ways(x.clone(), z.clone())?;
+        left.subtract(&block.product(&a)?);
         let mut c = zeros_like(&left)?;
         let mut at_sample = Panel::zeros(y.device(), [self.damping.nrows(), columns])?;
         for start in (0..rows.len()).step_by(self.batch) {
@@ -180,12 +181,13 @@ impl<'a, 's, 'd> DelayedEigenPro<'a, 's, 'd> {
             Some(sum) => {
                 let mut weighted = y.rows(&x.1)?;
                 weighted.scale_rows(&w);
-                let both = pair.product(z.clone(), x, &c.joined(&weighted)?)?;
+                let both = block.transposed_product(&c.joined(&weighted)?)?;
                 sum.axpy(&all(1.0), &both.columns(columns..2 * columns)?)?;
                 both.columns(0..columns)?
             }
-            None => pair.product(z.clone(), x, &c)?,
+            None => block.transposed_product(&c)?,
         };
+        drop(block);
         let damped = pair.product(z, sample, &at_sample)?;
         let both = design.projected(&at_landmarks.joined(&damped)?)?;
         let mut seen = both.columns(0..columns)?;

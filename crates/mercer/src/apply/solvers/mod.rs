@@ -16,7 +16,7 @@ mod delayed;
 mod eigenpro;
 mod richardson;
 
-pub(super) use askotch::Askotch;
+pub(super) use askotch::{Askotch, device_memory as askotch_device_memory};
 pub(super) use delayed::{DelayedEigenPro, Landmarked};
 pub(super) use eigenpro::EigenPro;
 pub(super) use richardson::Richardson;
@@ -155,6 +155,7 @@ pub(super) fn run(
         start,
         c,
         best: None,
+        reached: None,
         ended: false,
         curve,
         held_out,
@@ -187,6 +188,8 @@ struct Passes<'a> {
     c: Panel,
     /// The iterate with the least residual that was seen.
     best: Option<(f64, Panel)>,
+    /// Its true residual, where it was measured.
+    reached: Option<f64>,
     /// Whether it has converged or diverged.
     ended: bool,
     curve: Vec<f64>,
@@ -222,7 +225,10 @@ impl Passes<'_> {
             Some((_, c)) => c,
             None => self.start.try_clone()?,
         };
-        let mut residual = self.measured(&x)?;
+        let mut residual = match self.reached {
+            Some(reached) => reached,
+            None => self.measured(&x)?,
+        };
         // What was seen on the way may be less than what an iteration that was cut short has reached.
         let of_start = self.measured(&self.start)?;
         if residual.is_nan() || residual > of_start {
@@ -260,9 +266,12 @@ impl Task for Passes<'_> {
             self.best = Some((seen, self.c.try_clone()?));
         }
         // What was seen on the way is that of earlier iterates: the true residual decides.
-        if seen <= self.tolerance && self.measured(&self.c)? <= self.tolerance {
-            self.best = Some((0.0, self.c.try_clone()?));
-            self.ended = true;
+        if seen <= self.tolerance {
+            let reached = self.measured(&self.c)?;
+            if reached <= self.tolerance {
+                self.best = Some((0.0, self.c.try_clone()?));
+                (self.ended, self.reached) = (true, Some(reached));
+            }
         }
         Ok(())
     }

@@ -1,11 +1,13 @@
 //! Products with the kernel matrix on a GPU: uploads points and launches the kernels of a [`Program`].
 
+use super::super::tile::ranges;
 use super::super::{Precision, Real};
 use super::launch::{Card, Launch, NO_DIAGONAL, Tiling, columns_per_pass, padded};
 use super::program::{Kind, Program};
-use super::{ADVICE, Arithmetic, STAGING, wide};
+use super::wide::{self, Places};
+use super::{ADVICE, Arithmetic, STAGING};
 use crate::Result;
-use crate::compute::cuda::{Arg, Buffer, Gpu, Source, panel};
+use crate::compute::cuda::{Arg, Buffer, Gpu, Source, Staging, panel};
 use crate::compute::{Math, Tensor};
 use crate::data::Rows;
 use crate::kernel::Kernel;
@@ -71,6 +73,11 @@ impl CudaKernel {
         unsafe { launch.run(self.gpu, source, arguments) };
     }
 
+    /// Whether points have so many coordinates that their inner products are computed by cuBLAS, see [`wide`].
+    pub fn is_wide(&self) -> bool {
+        self.program.is_wide()
+    }
+
     /// Bytes of `n` points in the layout of the tiles.
     pub fn points_bytes(&self, n: usize) -> usize {
         padded(n) * (self.program.stored_width() + self.program.norms()) * self.program.arithmetic.bytes()
@@ -131,20 +138,35 @@ impl CudaKernel {
         Ok(points)
     }
 
+    /// A strip is packed while the one before is copied and prepared.
     fn upload_as<T: Real>(&self, x: Rows<'_>, points: &DevicePoints) -> Result<()> {
-        let (n, n_pad, row_bytes) = (points.n, padded(points.n), self.program.source_width() * size_of::<T>());
-        let strip = (STAGING / row_bytes.max(1)).clamp(1, n.max(1));
-        let mut raw = self.gpu.allocate(strip * row_bytes, &|| format!("the upload of {strip} points"), ADVICE)?;
+        let (n, n_pad, width) = (points.n, padded(points.n), self.program.source_width());
+        let row_bytes = width * size_of::<T>();
+        let strip = (STAGING / 4 / row_bytes.max(1)).clamp(1, n.max(1));
+        let what = || format!("the upload of {strip} points");
         let prepare = Kind::Prepare { nc: 8, double: size_of::<T>() == 8 };
-        for start in (0..n).step_by(strip) {
-            let end = n.min(start + strip);
-            // The next strip overwrites the buffer after this one was prepared: all of it is in the order of one stream.
-            raw.write(0, self.program.pack::<T>(x.slice(start..end)).as_slice().expect("the array is row-major"));
+        let queue = |raw: u64, rows: Range<usize>| {
             // The last strip is followed by the padding.
-            let count = if end == n { n_pad } else { end } - start;
-            let sizes = [n, n_pad, start, count].map(Arg::size);
-            let arguments = [&[Arg::from(&raw), Arg::U64(0), Arg::from(&points.x), Arg::from(&points.xx)][..], &sizes];
+            let count = if rows.end == n { n_pad } else { rows.end } - rows.start;
+            let sizes = [n, n_pad, rows.start, count].map(Arg::size);
+            let arguments = [&[Arg::U64(raw), Arg::U64(0), Arg::from(&points.x), Arg::from(&points.xx)][..], &sizes];
             self.launch(prepare, Launch::elementwise("prepare_points", 32 * count), &arguments.concat());
+        };
+        // Locking pages takes longer than copying few of them does.
+        let staging = if n > strip { Staging::new(self.gpu, strip * row_bytes, &what, ADVICE)? } else { None };
+        if let Some(mut staging) = staging {
+            for rows in ranges(n, strip) {
+                let few = x.slice(rows.clone());
+                let pack = |raw: &mut [T]| self.program.pack_into(few, raw);
+                staging.pass(rows.len() * width, pack, |raw| queue(raw, rows.clone()));
+            }
+            return Ok(());
+        }
+        let mut raw = self.gpu.allocate(strip * row_bytes, &what, ADVICE)?;
+        for rows in ranges(n, strip) {
+            // The next strip overwrites the buffer after this one was prepared: all of it is in the order of one stream.
+            raw.write(0, self.program.pack::<T>(x.slice(rows.clone())).as_slice().expect("the array is row-major"));
+            queue(raw.pointer(), rows);
         }
         Ok(())
     }
@@ -173,7 +195,7 @@ impl CudaKernel {
         &self,
         double: bool,
         [a, b]: Sides<'_>,
-        (places, diagonal): (Option<[u64; 2]>, Option<i32>),
+        (places, diagonal): Places,
         v: u64,
         columns: usize,
         y: u64,

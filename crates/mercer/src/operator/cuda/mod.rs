@@ -10,7 +10,7 @@
 //! | `Kind::Gram` | the same | `a, axx, b, byy, a_pad, b_pad, tiles, tiles_per_split, diagonal, out, n, m, ld` |
 //! | `Kind::MirroredGram` | the same | those of `Gram` with `b = a`, `diagonal = 0`, `m = n` |
 //! | `Kind::GatheredProduct`, `Kind::GatheredGram` | the same | those of the others, with `a_places, b_places` after `diagonal` |
-//! | `Kind::Wide` | `wide` | `a, axx, b, byy, a_pad, b_pad, diagonal, a_places, b_places, s, n, m, r0, c0, v, partial` |
+//! | `Kind::Wide` | `wide`, `wide_transposed` | `a, axx, b, byy, a_pad, b_pad, diagonal, a_places, b_places, s, n, m, r0, c0, v, partial` |
 //! | `Kind::Prepare` | `prepare_points` | `x, rows, out, xx, n, n_pad, first, count` |
 //! | | `gather_points` | `x, norms, x_pad, rows, first, out, xx, n, n_pad` |
 //! | | `prepare_values` | `v, out, m, m_pad, ld, c0, columns` |
@@ -61,7 +61,9 @@ mod kappa;
 mod launch;
 pub(super) mod logistic;
 mod operator;
+mod planned;
 mod program;
+mod raw_points;
 mod renewal;
 mod sets;
 #[cfg(test)]
@@ -75,8 +77,10 @@ pub use foreign_operator::DeviceOperator;
 pub use foreign_points::device_gram;
 pub(crate) use operator::{CudaOperator, CudaPair, cross_apply, gram_strips, image_diagonal};
 pub use operator::{Timing, time_product};
+pub(crate) use planned::{Asks, planned_memory};
 pub(crate) use program::compiles;
 pub use program::sources;
+pub(crate) use sets::Kept;
 
 use super::Precision;
 use crate::simd::source::Style;

@@ -3,7 +3,7 @@
 use super::super::{Precision, Real};
 use super::device::{CudaKernel, DevicePoints, contiguous};
 use super::images::{self, ImageKernel, ImageMatrix};
-use super::sets::Sets;
+use super::sets::{Kept, Sets};
 use super::{ADVICE, STAGING};
 use crate::compute::Device;
 use crate::compute::cuda::{self, Gpu};
@@ -206,6 +206,16 @@ impl CudaPair {
     /// `κ(A, B) V` for parts A and B of the sets (0: X, 1: Z) and a panel on this GPU.
     pub fn product(&self, a: &(usize, Part<'_>), b: &(usize, Part<'_>), v: &Panel) -> Result<Panel> {
         self.0.product(a, b, v)
+    }
+
+    /// Inner products that serve several products, see [`Sets::keep`].
+    pub fn keep(&self, a: &(usize, Part<'_>), b: &(usize, Part<'_>)) -> Result<Option<Kept<'_>>> {
+        self.0.keep(a, b)
+    }
+
+    /// Whether points are so wide that inner products are worth keeping.
+    pub fn keeps(&self) -> bool {
+        self.0.kernel.is_wide()
     }
 
     /// `κ(A, B)` on this GPU.

@@ -1,7 +1,5 @@
 //! Generates the CUDA source of a kernel expression, and its launches.
 
-use super::super::Real;
-use super::super::memory::zeros;
 use super::super::points::Plan;
 use super::super::twins::{Names, keys};
 use super::launch::{Card, Shape, Tiling, padded, simt_shape, tensor_shape, tiling};
@@ -10,8 +8,7 @@ use super::{Arithmetic, foreign, image_source, kappa, logistic, wide};
 use crate::data::Rows;
 use crate::kernel::{Kernel, Statistic, catalogue};
 use crate::simd::source::{PRELUDE, Style};
-use ndarray::{Array2, Axis, s};
-use rayon::prelude::*;
+use ndarray::Array2;
 use std::fmt::Write;
 
 const TENSOR: &str = include_str!("tensor.cu");
@@ -39,9 +36,6 @@ pub(super) struct Program {
     names: Names,
 }
 
-/// Points that a thread packs together.
-const STRIP: usize = 64;
-
 /// The most names; each must be a number of the tiles.
 const MOST_NAMES: usize = 1 << 24;
 
@@ -51,7 +45,7 @@ pub(super) struct View {
     first: usize,
     width: usize,
     pub source_first: usize,
-    source_width: usize,
+    pub source_width: usize,
 }
 
 /// One of the sources of a program. `nc` is the number of columns of a pass, see [`super::launch::columns_per_pass`].
@@ -138,36 +132,6 @@ impl Program {
         let names = if names.len() < MOST_NAMES { names } else { Names::default() };
         let kappa = kappa::function(&plan, views.len(), arithmetic.style());
         Program { arithmetic, card, kappa, operations, views, renewal, names, plan }
-    }
-
-    /// The raw points for `prepare_points`, `[n, source_width]`, from `x` `[n, d]`: shifted and transformed for the
-    /// kernel, contiguous and row-major; then their low parts and their names, where the program has some. `T` is f64, or f32
-    /// where that is enough ([`Self::single`]).
-    pub fn pack<T: Real>(&self, x: Rows<'_>) -> Array2<T> {
-        let mut points = self.plan.points::<T>(x);
-        if points.views.len() == 1 && self.low_first() == 0 && !self.has_twins() {
-            return points.views.remove(0).x;
-        }
-        let (width, low_first) = (self.source_width(), self.low_first());
-        let mut all = Array2::from_shape_vec((points.n, width), zeros(points.n * width)).expect("n·p values");
-        // Row by row: side by side in memory, whatever the number of parts.
-        let strips: Vec<_> = all.axis_chunks_iter_mut(Axis(0), STRIP).enumerate().collect();
-        strips.into_par_iter().for_each(|(strip, mut all)| {
-            for (i, mut to) in all.rows_mut().into_iter().enumerate() {
-                let i = strip * STRIP + i;
-                for (view, place) in points.views.iter().zip(&self.views) {
-                    let (at, p) = (place.source_first, view.x.ncols());
-                    to.slice_mut(s![at..at + p]).assign(&view.x.row(i));
-                    if low_first > 0 && !view.low.is_empty() {
-                        to.slice_mut(s![low_first + at..low_first + at + p]).assign(&view.low.row(i));
-                    }
-                }
-                if self.has_twins() {
-                    to[width - 1] = T::of(self.name(points.keys[i]));
-                }
-            }
-        });
-        all
     }
 
     /// Whether raw points may be rounded to f32: the tiles are, and nothing of what rounding removes is kept.

@@ -4,6 +4,7 @@ use super::ADVICE;
 use super::device::{CudaKernel, DevicePoints};
 use super::launch::padded;
 use super::operator::Placement;
+use super::wide::{InnerProducts, Places};
 use crate::Result;
 use crate::compute::cuda::Buffer;
 use crate::linalg::{Panel, Part};
@@ -43,6 +44,35 @@ struct Side<'a> {
 impl Side<'_> {
     fn places(&self) -> u64 {
         self.places.as_ref().map_or(0, Buffer::pointer)
+    }
+}
+
+/// Inner products of the points of two parts of wide points, kept for several products.
+pub(crate) struct Kept<'a> {
+    kernel: &'a CudaKernel,
+    sides: [Side<'a>; 2],
+    same: bool,
+    products: InnerProducts,
+}
+
+impl Kept<'_> {
+    /// `κ(A, B) V` `[a, columns]` for `V` `[b, columns]`, or `κ(A, B)ᵀ V` `[b, columns]` for `V` `[a, columns]`, on this GPU.
+    pub fn product(&self, transposed: bool, v: &Panel) -> Result<Panel> {
+        let [left, right] = &self.sides;
+        let sides = [left.loaded.points(), right.loaded.points()];
+        let ([n, m], columns) = (sides.map(|points| points.n), v.ncols());
+        let (length, rows) = if transposed { (n, m) } else { (m, n) };
+        assert_eq!(v.nrows(), length, "a product with vectors of another length");
+        let what = || format!("sums of {rows} points with {columns} columns");
+        let y = self.kernel.gpu().allocate(8 * rows * columns, &what, ADVICE)?;
+        let from = v.buffer().expect("the panel is on this GPU").pointer();
+        let places = Sets::places_of(self.same, left, right);
+        let (kernel, kept) = (self.kernel, &self.products);
+        match transposed {
+            false => kernel.kept_product(kept, sides, places, from, columns, y.pointer())?,
+            true => kernel.kept_transposed_product(kept, sides, places, from, columns, y.pointer())?,
+        }
+        Ok(Panel::from_buffer([rows, columns], y))
     }
 }
 
@@ -100,6 +130,26 @@ impl Sets {
         same.then(|| b.first as i32 - a.first as i32)
     }
 
+    /// Where the points of two sides are, and which are the same, see [`CudaKernel::placed_product`].
+    fn places_of(same: bool, left: &Side<'_>, right: &Side<'_>) -> Places {
+        let listed = left.places.is_some() || right.places.is_some();
+        let places = (listed && same).then(|| [left.places(), right.places()]);
+        (places, Sets::diagonal(same, left, right))
+    }
+
+    /// The inner products of two parts, where points are wide, their sets are on the device, and half of its free memory holds them.
+    pub fn keep(&self, a: &Of<'_>, b: &Of<'_>) -> Result<Option<Kept<'_>>> {
+        let resident = |set: usize| matches!(self.placed[set], Placement::Resident(_));
+        let (n, m) = (a.1.len(self.n(a.0)), b.1.len(self.n(b.0)));
+        let fits = || 2 * InnerProducts::bytes(n, m) as u64 <= self.kernel.gpu().memory().0;
+        if !(self.kernel.is_wide() && resident(a.0) && resident(b.0) && n * m > 0 && fits()) {
+            return Ok(None);
+        }
+        let sides = [self.side((a.0, &a.1))?, self.side((b.0, &b.1))?];
+        let products = self.kernel.inner_products([sides[0].loaded.points(), sides[1].loaded.points()])?;
+        Ok(Some(Kept { kernel: &self.kernel, sides, same: a.0 == b.0, products }))
+    }
+
     /// `κ(A, B) V` `[a, columns]` for `V` `[b, columns]` on this GPU.
     pub fn product(&self, a: &Of<'_>, b: &Of<'_>, v: &Panel) -> Result<Panel> {
         let (gpu, columns, same) = (self.kernel.gpu(), v.ncols(), a.0 == b.0);
@@ -117,14 +167,12 @@ impl Sets {
             let to = y.pointer() + (8 * rows.start * columns) as u64;
             for (j, cols) in of_columns.iter().enumerate() {
                 let right = self.side((b.0, &b.1.within(self.n(b.0), cols.clone())))?;
-                let listed = left.places.is_some() || right.places.is_some();
-                let places = (listed && same).then(|| [left.places(), right.places()]);
-                let diagonal = Sets::diagonal(same, &left, &right);
+                let places = Sets::places_of(same, &left, &right);
                 let term = if j == 0 { None } else { Some(gpu.allocate(8 * rows.len() * columns, &what, ADVICE)?) };
                 let out = term.as_ref().map_or(to, Buffer::pointer);
                 let (sides, values) =
                     ([left.loaded.points(), right.loaded.points()], from + (8 * cols.start * columns) as u64);
-                self.kernel.placed_product(true, sides, (places, diagonal), values, columns, out)?;
+                self.kernel.placed_product(true, sides, places, values, columns, out)?;
                 if term.is_some() {
                     // SAFETY: `term` has room for these rows, and `to` is where these rows of Y begin.
                     unsafe { gpu.add_f64(rows.len() * columns, 1.0, out, to) };

@@ -9,6 +9,7 @@ use crate::kernel::{Kernel, Statistic, catalogue};
 use crate::rng::Rng;
 use crate::simd::Num;
 use crate::simd::source::{Listing, Source, Style, Variable, record};
+use ndarray::{Array2, s};
 use std::collections::HashMap;
 
 /// Interprets the statements of a listing in f64.
@@ -308,4 +309,40 @@ fn cuda_sources_have_unique_names() {
     let all = sources();
     let names: std::collections::HashSet<&String> = all.iter().map(|(name, _)| name).collect();
     assert_eq!(names.len(), all.len());
+}
+
+/// Raw points are what the plan makes of all points at once, whatever number of them is packed together; equal points have one name.
+#[test]
+fn raw_points_are_those_of_the_plan() {
+    let mut rng = Rng::new(4);
+    let mut near = Array2::from_shape_simple_fn((2500, 3), || rng.normal());
+    let twin = near.row(7).to_owned();
+    near.row_mut(2101).assign(&twin);
+    let far = Array2::from_shape_fn((2500, 3), |(i, j)| near[[i, j]] + 3e7 * (i % 3) as f64);
+    let cases = [
+        ("rbf(1.3)", &near, Arithmetic::Tf32),
+        ("periodic(2, 0.7)*rbf + laplacian", &near, Arithmetic::F64),
+        ("rbf(1.3)", &far, Arithmetic::F64),
+        ("rbf(1.3)", &far, Arithmetic::Split),
+    ];
+    for (expression, x, arithmetic) in cases {
+        let kernel = Kernel::parse(expression).unwrap();
+        let program = Program::new(&kernel, x.into(), None, arithmetic, Card::HOPPER);
+        let (raw, points) = (program.pack::<f64>(x.into()), program.plan.points::<f64>(x.into()));
+        assert_eq!(raw.dim(), (2500, program.source_width()), "{expression}");
+        for (view, place) in points.views.iter().zip(&program.views) {
+            let columns = place.source_first..place.source_first + view.x.ncols();
+            assert_eq!(raw.slice(s![.., columns.clone()]), view.x, "{expression}");
+            if program.low_first() > 0 {
+                let low = program.low_first() + columns.start..program.low_first() + columns.end;
+                let (low, zero) = (raw.slice(s![.., low]), view.low.is_empty());
+                assert!(if zero { low.iter().all(|v| *v == 0.0) } else { low == view.low }, "{expression}");
+            }
+        }
+        let name = |i: usize| raw[[i, program.source_width() - 1]];
+        assert!(program.has_twins() && name(7) > 0.0 && name(7) == name(2101) && name(8) == 0.0, "{expression}");
+        if program.single() {
+            assert_eq!(program.pack::<f32>(x.into()), raw.mapv(|v| v as f32), "{expression}");
+        }
+    }
 }
