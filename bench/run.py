@@ -372,7 +372,7 @@ def report_graph(job, rounds):
     print(f"{result['items']} codes of 64 coordinates, cosine, 1000 queries: exact {exact:.2f} s at once, {1e3 * result['single_seconds']:.2f} ms a single one")
     for graph in result["graphs"]:
         graph["ratio"], graph["single_ratio"] = exact / statistics.median(graph["seconds"]), result["single_seconds"] / graph["single_seconds"]
-        print(f"graph of {graph['rounding']}: recall@10 {graph['recall']:.4f} (aim .99), {graph['ratio']:.0f}× at once, {graph['single_ratio']:.0f}× one by one (aim 20), "
+        print(f"graph of {graph['rounding']}, {graph['candidates']} candidates: recall@10 {graph['recall']:.4f} (aim .99), {graph['ratio']:.0f}× at once, {graph['single_ratio']:.0f}× one by one (aim 20), "
               f"built in {graph['build_seconds']:.0f} s, {graph['bytes'] / 2**20:.0f} MiB")
     return {job: result}
 

@@ -21,7 +21,11 @@ fn size(j: usize) -> f32 {
     1.0 / (1.0 + j as f32).sqrt()
 }
 
-/// Seconds of 1000 queries for the ten nearest by cosine, all at once and one by one, and the recall of the graph.
+/// Candidates that walks keep, from the fastest to the most thorough.
+const CANDIDATES: [usize; 8] = [16, 24, 32, 48, 64, 96, 128, 256];
+
+/// Seconds of 1000 queries for the ten nearest by cosine, all at once and one by one, and the recall of graphs whose walks keep more and more candidates. What is
+/// found is written to the standard error as soon as it is known.
 pub fn run(n: usize, repeats: usize) -> Result<Value, Failure> {
     let mut rng = Rng::new(1);
     let centres = Array2::from_shape_fn((CLUSTERS, COLUMNS), |(_, j)| size(j) * rng.normal() as f32);
@@ -37,18 +41,24 @@ pub fn run(n: usize, repeats: usize) -> Result<Value, Failure> {
         Ok::<f64, Failure>(start.elapsed().as_secs_f64() / few as f64)
     };
     let exact_single = single(20, &|query| search.nearest(query, 10))?;
+    eprintln!("exact: {exact_seconds:.3?} s for {QUERIES} queries, {:.3} ms a single one", 1e3 * exact_single);
     let mut graphs = vec![];
-    for rounding in [Rounding::F32, Rounding::I8] {
+    for rounding in [Rounding::I8, Rounding::F32] {
         let start = Instant::now();
-        let graph = Graph::new(items.view(), Metric::Cosine, rounding)?;
+        let mut graph = Graph::new(items.view(), Metric::Cosine, rounding)?;
         let built = start.elapsed().as_secs_f64();
-        let (seconds, hits) = crate::time(1, repeats, || graph.nearest(&search, queries.view(), 10))?;
-        let found = recall(&hits, &exact);
-        let one = single(QUERIES, &|query| graph.nearest(&search, query, 10))?;
-        graphs.push(json!({
-            "rounding": rounding, "build_seconds": built, "seconds": seconds, "single_seconds": one, "bytes": graph.bytes(),
-            "recall": found.iter().sum::<f64>() / QUERIES as f64,
-        }));
+        eprintln!("{rounding:?}: built in {built:.1} s, {} MiB", graph.bytes() >> 20);
+        for candidates in CANDIDATES {
+            graph = graph.keeping(candidates);
+            let (seconds, hits) = crate::time(1, repeats, || graph.nearest(&search, queries.view(), 10))?;
+            let found = recall(&hits, &exact).iter().sum::<f64>() / QUERIES as f64;
+            let one = single(QUERIES, &|query| graph.nearest(&search, query, 10))?;
+            eprintln!("  {candidates} candidates: recall {found:.4}, {seconds:.4?} s at once, {:.4} ms a single one", 1e3 * one);
+            graphs.push(json!({
+                "rounding": rounding, "candidates": candidates, "build_seconds": built, "seconds": seconds, "single_seconds": one,
+                "bytes": graph.bytes(), "recall": found,
+            }));
+        }
     }
     Ok(json!({
         "items": n, "seconds": exact_seconds, "single_seconds": exact_single, "code_bytes": 4 * n * COLUMNS, "graphs": graphs

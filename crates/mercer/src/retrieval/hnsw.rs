@@ -11,6 +11,9 @@ use usearch::{IndexOptions, MetricKind, ScalarKind, b1x8};
 /// Items of a shortlist for each that is asked for, where codes are rounded.
 const OVERSAMPLED: usize = 10;
 
+/// Candidates that a walk keeps, unless told otherwise.
+const CANDIDATES: usize = 128;
+
 /// A graph of neighbours over codes `[n, k]`. Its answers are put in order by the codes themselves, so that rounding costs only items
 /// that are not on the list.
 ///
@@ -27,6 +30,7 @@ pub struct Graph {
     graph: usearch::Index,
     rounding: Rounding,
     k: usize,
+    candidates: usize,
 }
 
 fn failed(e: impl std::fmt::Display) -> Error {
@@ -46,10 +50,10 @@ impl Graph {
             quantization,
             connectivity: 16,
             expansion_add: 128,
-            expansion_search: 128,
+            expansion_search: CANDIDATES,
             multi: false,
         };
-        Ok(Graph { graph: usearch::Index::new(&options).map_err(failed)?, rounding, k })
+        Ok(Graph { graph: usearch::Index::new(&options).map_err(failed)?, rounding, k, candidates: CANDIDATES })
     }
 
     /// Builds the graph on all threads; which of equally good graphs depends on their order. Bytes and bits round coordinates for
@@ -83,6 +87,21 @@ impl Graph {
         Ok(graph)
     }
 
+    /// Lets walks through the graph keep so many candidates, 128 by default: with more they find more of the nearest, and take longer.
+    ///
+    /// ```
+    /// use mercer::retrieval::{ExactSearch, Graph, Metric, Rounding};
+    /// let codes = ndarray::Array2::from_shape_fn((200, 4), |(i, j)| ((i * (j + 3)) % 17) as f32);
+    /// let search = ExactSearch::new(codes.view(), Metric::Euclidean)?;
+    /// let graph = Graph::new(codes.view(), Metric::Euclidean, Rounding::F32)?.keeping(200);
+    /// let row = codes.slice(ndarray::s![7..8, ..]);
+    /// assert_eq!(graph.nearest(&search, row, 5)?.scores, search.nearest(row, 5)?.scores);
+    /// # Ok::<(), mercer::Error>(())
+    /// ```
+    pub fn keeping(self, candidates: usize) -> Graph {
+        Graph { candidates, ..self }
+    }
+
     /// Bytes of the graph in memory.
     pub fn bytes(&self) -> usize {
         self.graph.memory_usage()
@@ -97,9 +116,10 @@ impl Graph {
             queries.ncols(),
             self.k
         );
-        let wanted = if self.rounding == Rounding::F32 { top } else { OVERSAMPLED * top }.min(n);
         // The walk keeps at least as many candidates as it returns.
-        self.graph.change_expansion_search(wanted.max(128));
+        let kept = self.candidates.max(top);
+        let wanted = if self.rounding == Rounding::F32 { top } else { kept.min(OVERSAMPLED * top) }.min(n);
+        self.graph.change_expansion_search(kept);
         let queries = queries.as_standard_layout();
         let of_query = |row: &[f32]| {
             let found = match self.rounding {
