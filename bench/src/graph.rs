@@ -53,7 +53,10 @@ pub fn run(n: usize, repeats: usize) -> Result<Value, Failure> {
             let (seconds, hits) = crate::time(1, repeats, || graph.nearest(&search, queries.view(), 10))?;
             let found = recall(&hits, &exact).iter().sum::<f64>() / QUERIES as f64;
             let one = single(QUERIES, &|query| graph.nearest(&search, query, 10))?;
-            eprintln!("  {candidates} candidates: recall {found:.4}, {seconds:.4?} s at once, {:.4} ms a single one", 1e3 * one);
+            eprintln!(
+                "  {candidates} candidates: recall {found:.4}, {seconds:.4?} s at once, {:.4} ms a single one",
+                1e3 * one
+            );
             graphs.push(json!({
                 "rounding": rounding, "candidates": candidates, "build_seconds": built, "seconds": seconds, "single_seconds": one,
                 "bytes": graph.bytes(), "recall": found,

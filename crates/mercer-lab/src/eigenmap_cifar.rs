@@ -38,14 +38,18 @@ config! {
     ranked: usize = 2000,
     /// Images of CIFAR-100 that are looked for among the others.
     queries: usize = 2000,
-    /// Neighbours of a unit that make pairs where units are ordered again.
-    neighbours: usize = 10,
+    /// Of which nearest images each of a pair must be, where units are ordered by their neighbours. Chosen on training images of CIFAR-10.
+    neighbours: usize = 20,
+    /// Of the weights of linear classifiers.
+    decay: f64 = 1e-4,
 }
 
 /// What neighbours and a linear classifier tell by the first coordinates.
 #[derive(Serialize)]
 struct Accuracy {
     length: usize,
+    /// Whether they are units and not coordinates of the code.
+    units: bool,
     neighbours: f64,
     linear: f64,
 }
@@ -69,15 +73,18 @@ struct Results {
     eigenvalues: Vec<f64>,
     captured: f64,
     residual: f64,
-    /// Accuracy of neighbours by the units themselves, centred.
-    units: f64,
+    /// Seconds of everything after that.
+    judging: f64,
     accuracy: Vec<Accuracy>,
+    /// By all units themselves.
+    units: Accuracy,
     retrieved: Vec<Retrieved>,
 }
 
+/// Ordered by views of the training images.
 const ORDERED: &str = "first m of the code";
-/// The units of a set that training did not see, ordered by its own neighbours.
-const AGAIN: &str = "first m of its units, ordered again";
+/// The units of the set itself, ordered by its neighbours, without labels and without training.
+const NEAR: &str = "first m of the code by neighbours";
 const PRINCIPAL: &str = "PCA of the units";
 const RANDOM: &str = "16 m random units";
 
@@ -88,28 +95,29 @@ pub fn reproduce(options: &Options, context: &FitContext<'_>) -> Result<Shown> {
     if let Some(steps) = options.steps {
         config.epochs = steps.saturating_mul(config.batch as u64).div_ceil(config.train as u64);
     }
-    let found = run(config, context)?;
-    let whole = found.accuracy.last().expect("there are lengths");
+    let found = run(config, options.checkpoint.clone(), context)?;
     let verdict = format!(
-        "on the test images of CIFAR-10 twenty neighbours by the code have {}, a linear classifier {}; {}",
-        text::percent(whole.neighbours),
-        text::percent(whole.linear),
+        "on the test images of CIFAR-10 twenty neighbours by the units have {}, a linear classifier {}; {}",
+        text::percent(found.units.neighbours),
+        text::percent(found.units.linear),
         found.retrieved.iter().map(against).collect::<Vec<_>>().join("; ")
     );
     let Config { net, k, projector, epochs, batch, .. } = &found.config;
     let other = match found.retrieved.len() {
         1 => "CIFAR-100 is not there (ood/cifar100-test.npz in the folder of the data) and is left out.".into(),
         _ => format!(
-            "of CIFAR-100, which training does not see, {} test images are looked for among the others, by the same code, and by the units of these others, ordered again by their neighbours.",
+            "of CIFAR-100, which training does not see, {} test images are looked for among the others, by the same code, and by the units of these others, ordered by their own neighbours.",
             text::grouped(found.config.queries)
         ),
     };
     let setting = format!(
         "{} images of CIFAR-10 without their classes, views by {}; {net} with a projector of {projector} and {k} units, {epochs} epochs of SimCLR by SGD in batches of {batch} pairs, \
-         ended by Rayleigh–Ritz on the units before the projector: {} in all. Items are the training images and the queries test images; {other} An item is relevant if it has the query's class. Random units are means over {} draws; principal components are those of the items' units.",
+         ended by Rayleigh–Ritz on views by the units before the projector: {} in all. The code by neighbours is Rayleigh–Ritz on pairs of items, each \
+         among the {} nearest of the other by angle, without labels: it needs no views and no training. Items are the training images and the queries test images; {other} An item is relevant if it has the query's class. Random units are means over {} draws; principal components are those of the items' units.",
         text::grouped(found.config.train),
         found.augmentation,
         text::seconds(found.seconds),
+        found.config.neighbours,
         found.config.draws,
     );
     let (accuracies, codes) = (accuracy_table(&found), retrieval_table(&found));
@@ -141,14 +149,14 @@ fn against(found: &Retrieved) -> String {
             at(first, PRINCIPAL)
         )
     };
-    [ORDERED, AGAIN].iter().filter(|name| of(name).next().is_some()).map(said).collect::<Vec<_>>().join("; ")
+    [ORDERED, NEAR].iter().filter(|name| of(name).next().is_some()).map(said).collect::<Vec<_>>().join("; ")
 }
 
 fn accuracy_table(found: &Results) -> Table {
     table(
-        &found.accuracy,
+        found.accuracy.iter().chain([&found.units]),
         &[
-            ("coordinates", |a| a.length.to_string()),
+            ("coordinates", |a| if a.units { format!("all {} units", a.length) } else { a.length.to_string() }),
             ("20 neighbours", |a| text::percent(a.neighbours)),
             ("linear", |a| text::percent(a.linear)),
         ],
@@ -174,7 +182,7 @@ fn figure(found: &Results) -> String {
     let mut grid = Grid::new("Codes of any length", 2).panel_size(340.0, 270.0);
     for set in &found.retrieved {
         let mut plot = Plot::new(set.set).x_log("m").y("mean average precision");
-        for (i, name) in [ORDERED, PRINCIPAL, RANDOM, AGAIN].into_iter().enumerate() {
+        for (i, name) in [ORDERED, PRINCIPAL, RANDOM, NEAR].into_iter().enumerate() {
             let of: Vec<&Code> = set.codes.iter().filter(|c| c.code == name).collect();
             if of.is_empty() {
                 continue;
@@ -189,57 +197,92 @@ fn figure(found: &Results) -> String {
     grid.svg()
 }
 
-fn run(config: Config, context: &FitContext<'_>) -> Result<Results> {
+fn run(config: Config, checkpoint: Option<PathBuf>, context: &FitContext<'_>) -> Result<Results> {
     let start = Instant::now();
     let [train, test] = [("train", config.train), ("test", config.test)]
         .map(|(part, most)| first(open(&format!("cifar-10(part={part})"), &ReadOptions::default()), most));
     let (train, test) = (train?, test?);
     let [fit, held_out] = [rows(&train)?, rows(&test)?];
-    let code = estimator(&config).fit(&fit, Some(&held_out), context)?;
+    let code = estimator(&config, checkpoint).fit(&fit, Some(&held_out), context)?;
     let augmentation = code.origin.kernel.trim_start_matches("views by ").to_owned();
     let seconds = start.elapsed().as_secs_f64();
     let (labels, wanted) = (classes(&train)?, classes(&test)?);
     let [codes, units] = both(&code, [&fit.x, &held_out.x])?;
+    let known = Known { train: &train, test: &test, labels: &labels, wanted: &wanted, decay: config.decay };
+    let centred = centred(&units);
+    let of_units = Accuracy { units: true, ..known.accuracy(&centred, units[0].ncols(), context)? };
+    context.progress.step("accuracy of all units", 1, 1, &of_units.words());
+    let ranked = Rng::new(config.seed).fork(0x7261_6e6b).sample(test.n(), config.ranked.min(test.n()));
+    let few = |pair: &Pair| [pair[0].clone(), pair[1].select(Axis(0), &ranked)];
+    let asked = ranked.iter().map(|&i| wanted[i]).collect();
+    let judge = Judge { items: labels.clone(), queries: asked, seed: config.seed };
+    let ordered = [(ORDERED, few(&codes)), (NEAR, by_neighbours(&few(&units), &config, context)?)];
+    let mut retrieved = vec![compare("CIFAR-10", &judge, &ordered, &few(&units), &config, context)?];
+    if let Some(other) = cifar100()? {
+        let (items, queries) = apart(&other, &config)?;
+        let [codes, units] = both(&code, [&rows(&items)?.x, &rows(&queries)?.x])?;
+        let judge = Judge { items: classes(&items)?, queries: classes(&queries)?, seed: config.seed };
+        let near = by_neighbours(&units, &config, context)?;
+        retrieved.push(compare("CIFAR-100", &judge, &[(ORDERED, codes), (NEAR, near)], &units, &config, context)?);
+    }
     let mut lengths = config.lengths.clone();
     lengths.extend([64, 128, 256].into_iter().filter(|m| *m < codes[0].ncols()));
     lengths.push(codes[0].ncols());
     let mut accuracy = vec![];
     for (i, &m) in lengths.iter().enumerate() {
-        context.progress.step("accuracies", i, lengths.len(), "");
-        let [known, asked] = codes.each_ref().map(|codes| codes.slice(s![.., ..m.min(codes.ncols())]));
-        let neighbours = neighbour_accuracy((asked, &wanted), (known, &labels));
-        let logistic = Logistic { tolerance: 1e-6, ..Logistic::default() };
-        let linear = match (&train.y, &test.y) {
-            (Some(y), Some(wanted)) => logistic.fit(known, y, context)?.accuracy(asked, wanted)?,
-            _ => unreachable!("both have classes"),
-        };
-        accuracy.push(Accuracy { length: m, neighbours, linear });
-    }
-    let mean = units[0].mean_axis(Axis(0)).expect("there are images");
-    let [known, asked] = units.each_ref().map(|units| units - &mean);
-    let of_units = neighbour_accuracy((asked.view(), &wanted), (known.view(), &labels));
-    let ranked = Rng::new(config.seed).fork(0x7261_6e6b).sample(test.n(), config.ranked.min(test.n()));
-    let few = |pair: &Pair| [pair[0].clone(), pair[1].select(Axis(0), &ranked)];
-    let asked = ranked.iter().map(|&i| wanted[i]).collect();
-    let judge = Judge { items: labels, queries: asked, seed: config.seed };
-    let mut retrieved = vec![compare("CIFAR-10", &judge, &[(ORDERED, &few(&codes))], &few(&units), &config, context)?];
-    if let Some(other) = cifar100()? {
-        let (items, queries) = apart(&other, &config)?;
-        let [codes, units] = both(&code, [&rows(&items)?.x, &rows(&queries)?.x])?;
-        let judge = Judge { items: classes(&items)?, queries: classes(&queries)?, seed: config.seed };
-        let again = EmbeddingCode::new(units[0].ncols(), Together::Neighbours(config.neighbours));
-        let again = again.fit(units[0].view(), context)?;
-        let again = [again.transform(units[0].view())?, again.transform(units[1].view())?];
-        let ordered = [(ORDERED, &codes), (AGAIN, &again)];
-        retrieved.push(compare("CIFAR-100", &judge, &ordered, &units, &config, context)?);
+        accuracy.push(known.accuracy(&codes, m, context)?);
+        context.progress.step(&format!("accuracy, m = {m}"), i + 1, lengths.len(), &accuracy[i].words());
     }
     let FittedCode { eigenvalues, certificate, .. } = &code;
     let (eigenvalues, captured, residual) = (eigenvalues.clone(), certificate.captured, certificate.mean_residual());
-    let units = of_units;
-    Ok(Results { config, augmentation, seconds, eigenvalues, captured, residual, units, accuracy, retrieved })
+    let (units, judging) = (of_units, start.elapsed().as_secs_f64() - seconds);
+    Ok(Results { config, augmentation, seconds, eigenvalues, captured, residual, judging, accuracy, units, retrieved })
 }
 
-fn estimator(config: &Config) -> ViewEigenmap {
+/// Images whose classes are known, and those whose classes are wanted.
+struct Known<'a> {
+    train: &'a Dataset,
+    test: &'a Dataset,
+    labels: &'a [usize],
+    wanted: &'a [usize],
+    decay: f64,
+}
+
+impl Known<'_> {
+    /// By the first m coordinates of codes of both.
+    fn accuracy(&self, codes: &Pair, m: usize, context: &FitContext) -> Result<Accuracy> {
+        let [known, asked] = codes.each_ref().map(|codes| codes.slice(s![.., ..m.min(codes.ncols())]));
+        let neighbours = neighbour_accuracy((asked, self.wanted), (known, self.labels));
+        let logistic = Logistic { alpha: self.decay, tolerance: 1e-6, ..Logistic::default() };
+        let linear = match (&self.train.y, &self.test.y) {
+            (Some(y), Some(wanted)) => logistic.fit(known, y, context)?.accuracy(asked, wanted)?,
+            _ => unreachable!("both have classes"),
+        };
+        Ok(Accuracy { length: m, units: false, neighbours, linear })
+    }
+}
+
+impl Accuracy {
+    fn words(&self) -> String {
+        let [neighbours, linear] = [self.neighbours, self.linear].map(text::percent);
+        format!("20 neighbours {neighbours}, linear {linear}")
+    }
+}
+
+/// Units less the means of the items.
+fn centred(units: &Pair) -> Pair {
+    let mean = units[0].mean_axis(Axis(0)).expect("there are items");
+    units.each_ref().map(|units| units - &mean)
+}
+
+/// Units in the order that neighbours among the items give them.
+fn by_neighbours(units: &Pair, config: &Config, context: &FitContext) -> Result<Pair> {
+    let code = EmbeddingCode::new(units[0].ncols(), Together::Neighbours(config.neighbours));
+    let code = code.fit(units[0].view(), context)?;
+    Ok([code.transform(units[0].view())?, code.transform(units[1].view())?])
+}
+
+fn estimator(config: &Config, checkpoint: Option<PathBuf>) -> ViewEigenmap {
     ViewEigenmap {
         projector: Some(config.projector),
         drop_projector: true,
@@ -251,6 +294,8 @@ fn estimator(config: &Config) -> ViewEigenmap {
             learning_rate: config.learning_rate,
             schedule: ScheduleKind::WarmupCosine,
             math: Math::Bf16,
+            resume: checkpoint.is_some(),
+            checkpoint,
             ..Settings::default()
         },
         ..ViewEigenmap::new(config.net, config.k)
@@ -268,28 +313,30 @@ fn both(code: &FittedCode, images: [&Array2<f64>; 2]) -> Result<[Pair; 2]> {
 fn compare(
     set: &'static str,
     judge: &Judge,
-    ordered: &[(&'static str, &Pair)],
+    ordered: &[(&'static str, Pair)],
     units: &Pair,
     config: &Config,
     context: &FitContext,
 ) -> Result<Retrieved> {
     let (p, components) = (units[0].ncols(), principal(units.each_ref())?);
-    let mean = units[0].mean_axis(Axis(0)).expect("there are items");
+    let centred = centred(units);
     let mut rng = Rng::new(config.seed).fork(0x756e_6974);
     let drawn: Vec<Pair> = (0..config.draws)
         .map(|_| {
             let order = rng.sample(p, p);
-            units.each_ref().map(|units| (units - &mean).select(Axis(1), &order))
+            centred.each_ref().map(|units| units.select(Axis(1), &order))
         })
         .collect();
     let mut found = vec![];
     for (i, &m) in config.lengths.iter().enumerate() {
-        context.progress.step(set, i, config.lengths.len(), "");
         for (name, codes) in ordered {
-            found.push(judge.code(m, name, m.min(codes[0].ncols()), std::slice::from_ref(*codes))?);
+            found.push(judge.code(m, name, m.min(codes[0].ncols()), std::slice::from_ref(codes))?);
         }
         found.push(judge.code(m, PRINCIPAL, m.min(p), std::slice::from_ref(&components))?);
         found.push(judge.code(m, RANDOM, (config.factor * m).min(p), &drawn)?);
+        let words = |c: &Code| format!("{} {:.4}", c.code, c.map.value);
+        let of_length: Vec<String> = found.iter().filter(|c| c.length == m).map(words).collect();
+        context.progress.step(&format!("{set}, m = {m}"), i + 1, config.lengths.len(), &of_length.join(", "));
     }
     Ok(Retrieved { set, items: judge.items.len(), queries: judge.queries.len(), codes: found })
 }

@@ -123,6 +123,8 @@ pub struct Options {
     pub methods: Vec<String>,
     /// Names of the tables that are measured; all if there are none.
     pub tables: Vec<String>,
+    /// File to keep the state of the training in; a run that finds it there continues it.
+    pub checkpoint: Option<PathBuf>,
 }
 
 /// The output of an experiment.

@@ -67,6 +67,10 @@ pub struct Reproduce {
     /// gp-uci: the tables, such as boston,yacht [default: all]
     #[arg(long, value_name = "TABLES", value_delimiter = ',')]
     tables: Vec<String>,
+
+    /// eigenmap --published: file to keep the state of the training in; where it is there already, the training is continued
+    #[arg(long, value_name = "FILE", requires = "published")]
+    checkpoint: Option<PathBuf>,
 }
 
 fn by_name() -> impl TypedValueParser<Value = &'static Experiment> {
@@ -109,6 +113,7 @@ impl Reproduce {
             ("directions", &["ntk"], self.directions.map(|n| n.to_string())),
             ("methods", &["lla-cifar10"], (!self.methods.is_empty()).then(|| self.methods.join(","))),
             ("tables", &["gp-uci"], (!self.tables.is_empty()).then(|| self.tables.join(","))),
+            ("checkpoint", &["eigenmap"], self.checkpoint.as_ref().map(|file| file.display().to_string())),
         ];
         options.into_iter().filter_map(|(name, experiments, value)| Some((name, experiments, value?))).collect()
     }
@@ -134,8 +139,9 @@ impl Reproduce {
         let at = |extension: &str| Output::new(&self.out.join(format!("{name}.{extension}")));
         let (figures, page) = ([at("svg")?, at("png")?], at("html")?);
         let Reproduce { quick, published, train, test, steps, directions, .. } = *self;
-        let (net, methods, tables) = (self.net.clone(), self.methods.clone(), self.tables.clone());
-        let options = Options { quick, published, net, train, test, steps, directions, methods, tables };
+        let (net, checkpoint) = (self.net.clone(), self.checkpoint.clone());
+        let (methods, tables) = (self.methods.clone(), self.tables.clone());
+        let options = Options { quick, published, net, train, test, steps, directions, methods, tables, checkpoint };
         // An experiment with parts cut short would be another one: an interrupt ends it.
         let Shown { figure: svg, mut report, numbers, mut text } =
             context.fitting(|fit| run(&options, &FitContext { interrupt: None, ..*fit }))?;
@@ -169,8 +175,15 @@ impl Reproduce {
         for experiment in EXPERIMENTS {
             // Experiments without a published size run at their own.
             let published = self.published && SIZED.contains(&experiment.name);
-            let options =
-                Reproduce { published, out: self.out.clone(), net: None, methods: vec![], tables: vec![], ..*self };
+            let options = Reproduce {
+                published,
+                out: self.out.clone(),
+                net: None,
+                methods: vec![],
+                tables: vec![],
+                checkpoint: None,
+                ..*self
+            };
             let start = Instant::now();
             match options.one(experiment, context) {
                 Ok((report, ..)) => {

@@ -33,6 +33,7 @@ mod matrix_free;
 pub mod memory;
 mod near;
 mod nearest;
+mod nearest_bytes;
 mod nearest_tiles;
 mod network;
 mod network_ntk;

@@ -1,9 +1,11 @@
 //! The rows nearest to given rows: tiles of dot products in single precision choose candidates, double precision decides.
 //!
 //! A tile says of a pair no more than a number with a bound of its error. Whoever may be among the nearest by that bound is compared
-//! in f64, so that the answer is that of comparing all pairs in f64, whatever the tiles and the number of threads.
+//! in f64, so that the answer is that of comparing all pairs in f64, whatever the tiles and the number of threads. Where the CPU is fast with bytes, tiles are of
+//! bytes first, with a larger bound, and of f32 where that leaves too many.
 
 use super::Real;
+use super::nearest_bytes;
 use super::nearest_tiles::{GROUP, ITEMS, PANEL, Packed, at_least, centred};
 use super::tile::ranges;
 use crate::linalg::matmul_into;
@@ -56,6 +58,12 @@ const PASS: usize = 4096;
 
 /// A query so many radii away is compared with every item: f32 overflows there.
 const FAR: f64 = 1e15;
+
+/// Queries from which on items are prepared as bytes, too.
+const BYTES_FROM: usize = 64;
+
+/// One in so many pairs may be left by bytes; where more are, f32 tells them apart faster than f64 does.
+const LEFT_BY_BYTES: usize = 64;
 
 /// Tasks for each thread that there should be at least: few queries are compared with parts of the items.
 const TASKS: usize = 2;
@@ -190,7 +198,8 @@ impl<'a, T: Real> Items<'a, T> {
             |rows: &Range<usize>, part| Task { rows: rows.clone(), part, best: vec![BinaryHeap::new(); rows.len()] };
         let mut tasks: Vec<Task> =
             blocks.iter().flat_map(|rows| (0..parts).map(move |part| task(rows, part))).collect();
-        let mut x = Packed::<PANEL>::default();
+        let bytes = queries.nrows() >= BYTES_FROM && nearest_bytes::are_fast(d);
+        let mut x = Packed::<PANEL>::empty(bytes);
         let rounds = ranges(n, round_of(d));
         let (done, all) = (Mutex::new(0), tasks.len() * rounds.len());
         for round in &rounds {
@@ -219,18 +228,30 @@ impl<'a, T: Real> Items<'a, T> {
         (top, others): (usize, bool),
     ) {
         let some = queries.slice(s![rows.clone(), ..]);
-        let z = Packed::<GROUP>::of(self, some);
-        let threshold =
-            |best: &BinaryHeap<Candidate>, q: usize, largest: f64| self.threshold(best, top, z.norms[q], largest);
+        let mut z = Packed::<GROUP>::of(self, some, x.bytes.is_some());
+        let mut bytes = z.bytes.take().map(|bytes| bytes.unsigned());
         // Queries that only fill up a group find nothing.
         let mut least = vec![f32::INFINITY; rows.len().next_multiple_of(GROUP)];
         let mut found: Vec<Vec<(f32, usize)>> = vec![vec![]; least.len()];
         for items in ranges(strip.len(), ITEMS) {
             let items = strip.start + items.start..strip.start + items.end;
             let largest = x.largest[items.start / ITEMS];
-            best.iter().enumerate().for_each(|(q, best)| least[q] = threshold(best, q, largest));
-            let (near, halves) = x.part(items.clone());
-            at_least(&z.packed, near, halves, &least, &mut found);
+            // What rounding to bytes adds to the error of f32.
+            let left_out = bytes.as_ref().zip(x.bytes.as_ref()).map(|(z, x)| (z, x.largest[items.start / ITEMS]));
+            let threshold = |best: &BinaryHeap<Candidate>, q: usize| {
+                let more = left_out.map_or(0.0, |(z_bytes, e)| z.norms[q] * e + z_bytes.errors[q] * (largest + e));
+                self.threshold(best, top, z.norms[q], largest, more)
+            };
+            best.iter().enumerate().for_each(|(q, best)| least[q] = threshold(best, q));
+            match (left_out, x.part_as_bytes(items.clone())) {
+                (Some((z, _)), Some(x)) => nearest_bytes::at_least(z, x, &least, &mut found),
+                _ => {
+                    let (near, halves) = x.part(items.clone());
+                    at_least(&z.packed, near, halves, &least, &mut found);
+                }
+            }
+            let few = best.iter().any(|best| best.len() < top)
+                || LEFT_BY_BYTES * found.iter().map(Vec::len).sum::<usize>() <= rows.len() * items.len();
             for (q, (best, found)) in best.iter_mut().zip(&mut found).enumerate() {
                 if found.len() > top && top > 0 {
                     // Those that are probably the nearest first: they raise the threshold for the others.
@@ -243,8 +264,11 @@ impl<'a, T: Real> Items<'a, T> {
                         continue;
                     }
                     keep(best, Candidate(self.key(some.row(q), i), i), top);
-                    least = threshold(best, q, largest);
+                    least = threshold(best, q);
                 }
+            }
+            if !few {
+                bytes = None;
             }
         }
     }
@@ -294,15 +318,16 @@ impl<'a, T: Real> Items<'a, T> {
     /// The least s that an item among the `top` can have, for a query with `‖ẑ‖ = z` and items with `‖x̂‖ ≤ r`.
     ///
     /// In f32 with unit roundoff u, rounded coordinates, d products and their sum are within `(d+2)u z r` of `ẑ·x̂`, and h within
-    /// `2u r²`; `(d+8)u(z r + r²)` is more than both and the rounding of s.
-    fn threshold(&self, best: &BinaryHeap<Candidate>, top: usize, z: f64, r: f64) -> f32 {
+    /// `2u r²`; `(d+8)u(z r + r²)` is more than both and the rounding of s. With bytes, sums are exact, their error is `more`, and what is rounded are a sum of at most
+    /// `4 z r` (no rounding moves a row by more than its norm), its products with two scales and s: 16 more than covers it.
+    fn threshold(&self, best: &BinaryHeap<Candidate>, top: usize, z: f64, r: f64, more: f64) -> f32 {
         let Some(&Candidate(key, _)) = best.peek().filter(|_| best.len() >= top) else { return f32::NEG_INFINITY };
         let s = match self.metric {
             Metric::Euclidean => 0.5 * (z * z - key / (self.radius * self.radius)),
             Metric::Cosine => -key,
         };
         let u = f64::from(f32::EPSILON) / 2.0;
-        let error = (self.x.ncols() + 8) as f64 * u * (z * r + r * r) + 1e-30;
+        let error = (self.x.ncols() + 24) as f64 * u * (z * r + r * r) + more + 1e-30;
         if z < FAR && s.is_finite() { ((s - error) as f32).next_down() } else { f32::NEG_INFINITY }
     }
 }
@@ -328,7 +353,7 @@ fn merged<'h>(parts: impl Iterator<Item = &'h BinaryHeap<Candidate>>, top: usize
 /// Bytes that a search of `n` rows of `d` columns for `top` each takes beside its result.
 pub(crate) fn search_bytes(n: usize, d: usize, top: usize) -> u64 {
     let of_thread = 4 * QUERIES * d + (16 * ITEMS + 32 * top) * QUERIES;
-    (rayon::current_num_threads() * of_thread + 4 * round_of(d).min(n) * d) as u64
+    (rayon::current_num_threads() * of_thread + 5 * round_of(d).min(n) * d) as u64
 }
 
 /// Refuses rows of other widths, or with numbers that are not finite.

@@ -2,6 +2,7 @@
 
 use super::Real;
 use super::nearest::{Items, Metric};
+use super::nearest_bytes::{Block, Bytes};
 use crate::simd::vectorized;
 use ndarray::{ArrayView2, Axis};
 use rayon::prelude::*;
@@ -25,11 +26,18 @@ pub(super) struct Packed<const W: usize> {
     /// `‖x̂‖` `[n]`, and the largest of each [`ITEMS`] of them.
     pub norms: Vec<f64>,
     pub largest: Vec<f64>,
+    /// The same as bytes, where they are wanted.
+    pub bytes: Option<Bytes<W>>,
 }
 
 impl<const W: usize> Packed<W> {
-    pub fn of<T: Real>(items: &Items<T>, rows: ArrayView2<T>) -> Self {
-        let mut packed = Packed::default();
+    /// No rows yet; they will be kept as bytes, too, where these are wanted.
+    pub fn empty(bytes: bool) -> Self {
+        Packed { bytes: bytes.then(Bytes::default), ..Packed::default() }
+    }
+
+    pub fn of<T: Real>(items: &Items<T>, rows: ArrayView2<T>, bytes: bool) -> Self {
+        let mut packed = Packed::empty(bytes);
         packed.pack(items, rows);
         packed
     }
@@ -41,20 +49,34 @@ impl<const W: usize> Packed<W> {
         self.norms.resize(n, 0.0);
         // Whole groups for each thread.
         let some = ITEMS / W * W;
+        let mut bytes: Vec<_> = match &mut self.bytes {
+            Some(bytes) => {
+                bytes.resize(n, d);
+                bytes.parts(some, d).map(Some).collect()
+            }
+            None => (0..n.div_ceil(some)).map(|_| None).collect(),
+        };
         let parts: Vec<_> = rows
             .axis_chunks_iter(Axis(0), some)
             .zip(self.packed.chunks_mut(some * d))
-            .zip(self.norms.chunks_mut(some))
+            .zip(self.norms.chunks_mut(some).zip(&mut bytes))
             .collect();
-        parts.into_par_iter().for_each(|((rows, packed), norms)| {
+        parts.into_par_iter().for_each(|((rows, packed), (norms, bytes))| {
             let mut one = vec![0.0; d];
             packed[rows.nrows() / W * W * d..].fill(0.0);
             for (i, (row, norm)) in rows.rows().into_iter().zip(norms).enumerate() {
                 *norm = items.pack_row(row, &mut one);
                 let group = packed[i / W * W * d..][..W * d].as_chunks_mut::<W>().0;
                 group.iter_mut().zip(&one).for_each(|(column, v)| column[i % W] = *v);
+                if let Some(part) = bytes {
+                    Bytes::<W>::put(part, i, &one, *norm);
+                }
             }
         });
+        drop(bytes);
+        if let Some(bytes) = &mut self.bytes {
+            bytes.finish();
+        }
         let half = |norm: &f64| if items.metric == Metric::Cosine { 0.0 } else { (0.5 * norm * norm) as f32 };
         self.halves.clear();
         self.halves.extend(self.norms.iter().map(half));
@@ -66,6 +88,18 @@ impl<const W: usize> Packed<W> {
     pub fn part(&self, rows: Range<usize>) -> (&[f32], &[f32]) {
         let rows = rows.start..rows.end.next_multiple_of(W);
         (&self.packed[rows.start * self.d..rows.end * self.d], &self.halves[rows])
+    }
+
+    /// The same as bytes, where there are some.
+    pub fn part_as_bytes(&self, rows: Range<usize>) -> Option<Block<'_>> {
+        let rows = rows.start..rows.end.next_multiple_of(W);
+        let columns = self.d.div_ceil(4);
+        self.bytes.as_ref().map(|bytes| Block {
+            words: &bytes.words[rows.start * columns..rows.end * columns],
+            scales: &bytes.scales[rows.clone()],
+            offsets: &bytes.offsets[rows.clone()],
+            halves: &self.halves[rows],
+        })
     }
 }
 

@@ -203,6 +203,12 @@ mod tests {
         codes.row_mut(77).fill(-3e4);
         let queries = codes.slice(s![..40, ..]).mapv(|v| v + 1e-4);
         check(&codes, &queries, 12);
+        // So many queries that items are rounded to bytes, which leave nearly all of them here, and f32 follows.
+        check(&codes, &codes.slice(s![..90, ..]).mapv(|v| v + 1e-4), 12);
+        let close = Array2::from_shape_fn((3000, 8), |(i, j)| {
+            [1.0, -1.0][i % 2] * (j as f32 + 1.0) + 1e-3 * codes[[i % 2000, j]]
+        });
+        check(&close, &close.slice(s![..100, ..]).mapv(|v| v * 1.001), 5);
         // A query beyond the range of f32.
         check(&normal((600, 3), 4), &ndarray::array![[3e38f32, -3e38, 3e38], [1e-30, 0.0, 1e-38]], 9);
     }
