@@ -62,7 +62,7 @@ const FAR: f64 = 1e15;
 /// Queries from which on items are prepared as bytes, too.
 const BYTES_FROM: usize = 64;
 
-/// One in so many pairs may be left by bytes; where more are, f32 tells them apart faster than f64 does.
+/// One in so many pairs may be left by bytes beside those that are to be expected; where more are, f32 tells them apart faster than f64 does.
 const LEFT_BY_BYTES: usize = 64;
 
 /// Tasks for each thread that there should be at least: few queries are compared with parts of the items.
@@ -250,8 +250,11 @@ impl<'a, T: Real> Items<'a, T> {
                     at_least(&z.packed, near, halves, &least, &mut found);
                 }
             }
+            // Of items in any order, the nearest so far are `top` of all before; bytes may leave that twice, and a few.
+            let expected = 2 * top / (items.start - strip.start).div_ceil(ITEMS).max(1);
+            let left = found.iter().map(Vec::len).sum::<usize>();
             let few = best.iter().any(|best| best.len() < top)
-                || LEFT_BY_BYTES * found.iter().map(Vec::len).sum::<usize>() <= rows.len() * items.len();
+                || left <= rows.len() * (expected + items.len() / LEFT_BY_BYTES);
             for (q, (best, found)) in best.iter_mut().zip(&mut found).enumerate() {
                 if found.len() > top && top > 0 {
                     // Those that are probably the nearest first: they raise the threshold for the others.

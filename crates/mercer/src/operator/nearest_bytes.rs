@@ -5,6 +5,7 @@
 //! `|ẑ·x̂ − s_z s_x b_z·b_x| = |ẑ·e_x + e_z·(x̂ − e_x)| ≤ ‖ẑ‖‖e_x‖ + ‖e_z‖(‖x̂‖ + ‖e_x‖)`.
 
 use super::nearest_tiles::{GROUP, ITEMS, PANEL};
+use crate::simd::vectorized;
 
 /// Columns at most, so that sums of products fit into 32 bits.
 const MOST_COLUMNS: usize = 32_768;
@@ -65,29 +66,68 @@ impl<const W: usize> Bytes<W> {
             .map(|((words, scales), (offsets, errors))| (words, scales, offsets, errors))
     }
 
-    /// Row `i` of a part, from `x̂` `[d]` and its norm.
-    pub fn put((words, scales, offsets, errors): &mut Part<'_>, i: usize, x: &[f32], norm: f64) {
-        let most = x.iter().fold(0f32, |most, v| most.max(v.abs()));
-        let (scale, inverse) = if most > 0.0 { (most / 127.0, 127.0 / most) } else { (0.0, 0.0) };
-        let group = &mut words[i / W * W * x.len().div_ceil(4)..];
-        let (mut sum, mut error) = (0i32, 0f64);
-        for (word, four) in x.chunks(4).enumerate() {
-            let mut bytes = [0i8; 4];
-            for (byte, v) in bytes.iter_mut().zip(four) {
-                *byte = (v * inverse).round_ties_even().clamp(-127.0, 127.0) as i8;
-                sum += i32::from(*byte);
-                error += (f64::from(*v) - f64::from(*byte) * f64::from(scale)).powi(2);
-            }
-            group[word * W + i % W] = u32::from_le_bytes(bytes.map(|b| b as u8));
+    /// Row `i` of a part, from `x̂` `[d]`, filled up with zeros to a multiple of [`LANES`], and its norm. `bytes` is as long as `x`, and is overwritten.
+    pub fn put(
+        (words, scales, offsets, errors): &mut Part<'_>,
+        i: usize,
+        d: usize,
+        (x, norm): (&[f32], f64),
+        bytes: &mut [i8],
+    ) {
+        let mut found = Rounded::default();
+        round(x, bytes, &mut found);
+        let group = &mut words[i / W * W * d.div_ceil(4)..];
+        for (c, four) in bytes.as_chunks::<4>().0.iter().take(d.div_ceil(4)).enumerate() {
+            group[c * W + i % W] = u32::from_le_bytes(four.map(|b| b as u8));
         }
         // A row with a number that is not finite is near nothing.
-        scales[i] = if norm.is_finite() { scale } else { f32::NAN };
-        (offsets[i], errors[i]) = (-128 * sum, error.sqrt());
+        scales[i] = if norm.is_finite() { found.scale } else { f32::NAN };
+        (offsets[i], errors[i]) = (-128 * found.sum, found.error.sqrt());
     }
 
     /// After all rows are there.
     pub fn finish(&mut self) {
         self.largest = self.errors.chunks(ITEMS).map(|errors| errors.iter().copied().fold(0.0, f64::max)).collect();
+    }
+}
+
+/// Numbers that are rounded side by side.
+pub(super) const LANES: usize = 16;
+
+/// How a row was rounded: s, Σ b and ‖e‖².
+#[derive(Default)]
+struct Rounded {
+    scale: f32,
+    sum: i32,
+    error: f64,
+}
+
+vectorized! {
+    /// `b = round(x/s)` with `s = max|x|/127`, for `x` in whole lanes.
+    fn round<FMA, 'a>(x: &'a [f32], bytes: &'a mut [i8], found: &'a mut Rounded) {
+        /// A sum with this number is rounded to a whole number.
+        const WHOLE: f32 = 12_582_912.0;
+        let x = x.as_chunks::<LANES>().0;
+        let mut most = [0f32; LANES];
+        for x in x {
+            for (most, x) in most.iter_mut().zip(x) {
+                *most = if x.abs() > *most { x.abs() } else { *most };
+            }
+        }
+        let most = most.into_iter().fold(0f32, f32::max);
+        let (scale, inverse) = if most > 0.0 { (most / 127.0, 127.0 / most) } else { (0.0, 0.0) };
+        let (mut sums, mut errors) = ([0i32; LANES], [0f64; LANES]);
+        for (x, bytes) in x.iter().zip(bytes.as_chunks_mut::<LANES>().0) {
+            for l in 0..LANES {
+                let whole = ((x[l] * inverse).clamp(-127.0, 127.0) + WHOLE) - WHOLE;
+                let byte = whole as i32;
+                bytes[l] = byte as i8;
+                sums[l] += byte;
+                let rest = f64::from(x[l]) - f64::from(byte) * f64::from(scale);
+                errors[l] += rest * rest;
+            }
+        }
+        *found = Rounded { scale, sum: sums.iter().sum(), error: errors.iter().sum() };
     }
 }
 
@@ -240,7 +280,11 @@ mod tests {
         bytes.resize(n, d);
         for (first, mut part) in bytes.parts(ITEMS / W * W, d).enumerate() {
             let rows = x.iter().skip(first * (ITEMS / W * W)).take(part.3.len());
-            rows.enumerate().for_each(|(i, x)| Bytes::<W>::put(&mut part, i, x, 1.0));
+            for (i, x) in rows.enumerate() {
+                let mut filled = x.clone();
+                filled.resize(d.next_multiple_of(LANES), 0.0);
+                Bytes::<W>::put(&mut part, i, d, (&filled, 1.0), &mut vec![0; filled.len()]);
+            }
         }
         bytes.finish();
         (x, bytes)
@@ -287,8 +331,9 @@ mod tests {
         let mut bytes = Bytes::<PANEL>::default();
         bytes.resize(2, 3);
         for mut part in bytes.parts(PANEL, 3) {
-            Bytes::<PANEL>::put(&mut part, 0, &[0.0; 3], 0.0);
-            Bytes::<PANEL>::put(&mut part, 1, &[f32::NAN, 1.0, 2.0], f64::NAN);
+            let mut bytes = [0; LANES];
+            Bytes::<PANEL>::put(&mut part, 0, 3, (&[0.0; LANES], 0.0), &mut bytes);
+            Bytes::<PANEL>::put(&mut part, 1, 3, (&[f32::NAN; LANES], f64::NAN), &mut bytes);
         }
         assert_eq!((bytes.scales[0], bytes.errors[0], bytes.offsets[0]), (0.0, 0.0, 0));
         assert!(bytes.scales[1].is_nan() && bytes.scales[2].is_nan());

@@ -2,7 +2,7 @@
 
 use super::Real;
 use super::nearest::{Items, Metric};
-use super::nearest_bytes::{Block, Bytes};
+use super::nearest_bytes::{Block, Bytes, LANES};
 use crate::simd::vectorized;
 use ndarray::{ArrayView2, Axis};
 use rayon::prelude::*;
@@ -62,14 +62,15 @@ impl<const W: usize> Packed<W> {
             .zip(self.norms.chunks_mut(some).zip(&mut bytes))
             .collect();
         parts.into_par_iter().for_each(|((rows, packed), (norms, bytes))| {
-            let mut one = vec![0.0; d];
+            let mut one = vec![0.0; d.next_multiple_of(LANES)];
+            let mut rounded = vec![0; one.len()];
             packed[rows.nrows() / W * W * d..].fill(0.0);
             for (i, (row, norm)) in rows.rows().into_iter().zip(norms).enumerate() {
-                *norm = items.pack_row(row, &mut one);
+                *norm = items.pack_row(row, &mut one[..d]);
                 let group = packed[i / W * W * d..][..W * d].as_chunks_mut::<W>().0;
                 group.iter_mut().zip(&one).for_each(|(column, v)| column[i % W] = *v);
                 if let Some(part) = bytes {
-                    Bytes::<W>::put(part, i, &one, *norm);
+                    Bytes::<W>::put(part, i, d, (&one, *norm), &mut rounded);
                 }
             }
         });
