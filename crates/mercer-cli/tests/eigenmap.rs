@@ -49,7 +49,7 @@ fn pairs_and_embeddings_are_ordered() {
     for (options, operator, most) in [
         ("--pairs b.npy", "given pairs of embeddings", 8),
         ("--labels y.npy", "pairs of embeddings of the same class", 3),
-        ("", "pairs of an embedding and its 10 nearest", 8),
+        ("", "pairs of embeddings among the 10 nearest of each other", 8),
     ] {
         let found = folder.object(&format!("eigenmap --embeddings a.npy {options} --k 8 --out e.mercer"));
         assert_eq!(found["origin"]["kernel"], operator);
