@@ -242,8 +242,8 @@ mod vnni {
                 // SAFETY: 64 bytes each.
                 unsafe { std::mem::transmute::<[f32; PANEL], __m512>(*some) }
             });
-            for q in 0..GROUP {
-                let product = _mm512_mul_ps(_mm512_cvtepi32_ps(sums[q][p]), of_item);
+            for (q, sums) in sums.iter().enumerate() {
+                let product = _mm512_mul_ps(_mm512_cvtepi32_ps(sums[p]), of_item);
                 let score = _mm512_sub_ps(_mm512_mul_ps(product, _mm512_set1_ps(scales[q])), half);
                 let mut there = _mm512_cmp_ps_mask::<_CMP_GE_OQ>(score, _mm512_set1_ps(least[q]));
                 if there != 0 {
