@@ -139,11 +139,11 @@ fn against(found: &Retrieved) -> String {
     let at = |first: &'static str, other: &'static str| -> String {
         let better = of(first).zip(of(other)).filter(|(a, b)| a.map.value >= b.map.value);
         let lengths: Vec<String> = better.map(|(a, _)| a.length.to_string()).collect();
-        if lengths.is_empty() { "none".into() } else { lengths.join(", ") }
+        if lengths.is_empty() { "at no m".into() } else { format!("at m = {}", lengths.join(", ")) }
     };
     let said = |first: &&'static str| {
         format!(
-            "on {} the {first} are at least as good as {RANDOM} at m = {}, and as {PRINCIPAL} at m = {}",
+            "on {} the {first} are at least as good as {RANDOM} {}, and as {PRINCIPAL} {}",
             found.set,
             at(first, RANDOM),
             at(first, PRINCIPAL)

@@ -103,7 +103,7 @@ impl Nccl {
         gpu.bind();
         // SAFETY: the pointer is to a live pointer, and the device is current.
         let code = unsafe { (functions.start)(&mut communicator, size as c_int, id, rank as c_int) };
-        check(functions, "the connection of the ranks", code)?;
+        check(functions, "the connection of the ranks, each of which needs a GPU of its own,", code)?;
         Ok(Nccl { functions, gpu, communicator })
     }
 
