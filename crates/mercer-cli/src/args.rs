@@ -48,7 +48,7 @@ pub struct Globals {
     #[arg(long, global = true, value_name = "FILE.toml")]
     pub save_config: Option<PathBuf>,
 
-    /// Compute with all processes of an MPI job, as is done where mpirun or srun started several
+    /// Compute with all processes of a job of mpirun, srun or torchrun, as is done where one of them started several
     #[arg(long, global = true)]
     pub distributed: bool,
 
