@@ -48,7 +48,7 @@ pub struct Globals {
     #[arg(long, global = true, value_name = "FILE.toml")]
     pub save_config: Option<PathBuf>,
 
-    /// Compute with all processes of a job of mpirun, srun or torchrun, as is done where one of them started several
+    /// Compute with all processes that mpirun, srun or torchrun started
     #[arg(long, global = true)]
     pub distributed: bool,
 

@@ -287,7 +287,6 @@ fn unfit_arrays_are_named() {
     assert!(TableBlocks::open("x.csv", &none).is_err());
 }
 
-/// A pass that is asked to end does, after the rows so far.
 /// What each of `size` ranks learns of a file, each from a file of its own.
 fn on_ranks(size: usize, files: &[&str], read: &ReadOptions, options: &BlockOptions) -> Vec<Result<BlockDataset>> {
     let keep = |n| FeatureRidge::rows_in_memory(n, 60, 0);
@@ -361,6 +360,7 @@ fn ranks_share_the_first_pass() {
     same_first_pass(path, &with_target("2"), &BlockOptions { held_out: 20, ..BlockOptions::default() });
 }
 
+/// A pass that is asked to end does, after the rows so far.
 #[test]
 fn passes_can_end_early() {
     let scratch = Scratch::new();
