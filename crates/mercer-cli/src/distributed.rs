@@ -103,7 +103,7 @@ pub fn check_same_rows(train: &Dataset) -> Result<()> {
     }
     let x = train.x.to_f64();
     let known = format!("{:?} {:?}", train.x.rows().dim(), train.y);
-    agree("data", &checksum(known.bytes().chain(x.iter().flat_map(|v| v.to_le_bytes()))))
+    agree("data file", &checksum(known.bytes().chain(x.iter().flat_map(|v| v.to_le_bytes()))))
 }
 
 /// Refuses ranks of another program or with other arguments, and says which process each rank is: a launcher may name one that dies by its

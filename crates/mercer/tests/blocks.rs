@@ -353,7 +353,7 @@ fn ranks_share_the_first_pass() {
     write_npy(&other, many.mapv(|v| v + 1.0).view()).unwrap();
     for rank in on_ranks(3, &[path, path, other.to_str().unwrap()], &ReadOptions::default(), &held_out) {
         let message = rank.err().expect("other data").to_string();
-        assert!(message.contains("rank 2 has another data than rank 0"), "{message}");
+        assert!(message.contains("rank 2 has another data file than rank 0"), "{message}");
     }
     // Ranks without rows.
     write_npy(&file, many.slice(ndarray::s![..300, ..])).unwrap();
