@@ -128,7 +128,9 @@ impl TableBlocks {
         let rows = format!("{:?} of {}", self.rows, self.content.rows()).into_bytes();
         let other = group.first_other(&[rows, spread(&self.path)?, target.unwrap_or_default()].concat())?;
         other.map_or(Ok(()), |rank| {
-            Err(Error::input(format!("rank {rank} has another data file than rank 0; start all ranks with the same one")))
+            Err(Error::input(format!(
+                "rank {rank} has another data file than rank 0; start all ranks with the same one"
+            )))
         })
     }
 
