@@ -263,17 +263,19 @@ fn estimators_on_the_device_agree_with_the_cpu() {
     close(column(values(device)).view(), column(values(Device::Cpu)).view(), 1e-6, "kernel PCA");
 }
 
-/// Passes over features, and D² sampling, against the CPU in f64: the same landmarks and the same eigenvalues.
+/// Passes over features, and choices of landmarks, against the CPU in f64: the same landmarks and the same eigenvalues.
 #[test]
 #[ignore = "needs a GPU"]
 fn features_and_landmarks_on_the_device_are_those_of_the_cpu() {
     let (device, _held) = cuda();
     let (kernel, x) = (kernel("matern32(1)"), points(3000));
-    let chosen = |device: Device| {
-        let operator = at(device).kernel_operator(&kernel, x.view()).unwrap();
-        Landmarks::KMeansPlusPlus.choose(&operator, 150, 3, Precision::F64).unwrap()
-    };
-    assert_eq!(chosen(device), chosen(Device::Cpu));
+    for choice in [Landmarks::KMeansPlusPlus, Landmarks::PivotedCholesky, Landmarks::LeverageScores] {
+        let chosen = |device: Device| {
+            let operator = at(device).kernel_operator(&kernel, x.view()).unwrap();
+            choice.choose(&operator, 150, 3, Precision::F64).unwrap()
+        };
+        assert_eq!(chosen(device), chosen(Device::Cpu), "{choice:?}");
+    }
     let nystrom = Nystrom { landmarks: 120, choice: Landmarks::KMeansPlusPlus };
     let fourier = Fourier { features: 200, sampling: Sampling::default(), ritz: false };
     let methods: [(&str, &dyn Method); 2] = [("nystrom", &nystrom), ("rff", &fourier)];

@@ -1,5 +1,5 @@
 use super::by_name;
-use super::device_distances::{DeviceDistances, seeding_device};
+use super::device_landmarks::{DeviceDistances, choosing_device, greedy_pivots, leverage};
 use crate::compute::Device;
 use crate::compute::ledger::ran;
 use crate::data::{CowRows, Rows};
@@ -42,7 +42,7 @@ pub enum Landmarks {
 }
 
 /// What is reported while landmarks are chosen.
-const CHOOSING: &str = "choice of landmarks";
+pub(super) const CHOOSING: &str = "choice of landmarks";
 
 impl Landmarks {
     const NAMES: [(&'static str, Landmarks); 4] = [
@@ -68,12 +68,13 @@ impl Landmarks {
         let (n, FitContext { seed, precision, progress, .. }) = (operator.n(), *context);
         fail_if!(m == 0 || m > n, "there must be between 1 and {n} landmarks, one per point; got {m}");
         let mut rng = Rng::new(seed).fork(0x6c61_6e64);
-        let device = if *self == Landmarks::KMeansPlusPlus { seeding_device(operator) } else { Device::Cpu };
+        let device = if *self == Landmarks::Uniform { Device::Cpu } else { choosing_device(operator) };
         ran("choices of landmarks", device, 1);
         in_precision!(precision, T => match self {
             Landmarks::Uniform => Ok(rng.sample(n, m)),
             Landmarks::KMeansPlusPlus => k_means_plus_plus::<T>(operator, m, &mut rng, progress),
             Landmarks::LeverageScores => recursive_leverage::<T>(operator, m, &mut rng, progress),
+            Landmarks::PivotedCholesky if device != Device::Cpu => greedy_pivots(operator, m, device, progress),
             Landmarks::PivotedCholesky => pivoted_cholesky::<T>(operator, m, progress),
         })
     }
@@ -292,12 +293,17 @@ fn leverage_scores<T: Real>(
     let s = pilot.len();
     let d: Array1<f64> = weights.iter().map(|w| w.sqrt()).collect();
     let k_ss = square(operator, pilot)? * &d * d.view().insert_axis(Axis(1));
-    let (σ, mut root) = eigh(Device::Cpu, k_ss.view())?;
+    let device = choosing_device(operator);
+    let (σ, mut root) = eigh(device, k_ss.view())?;
     let λ = ridge_of_dimension(&σ, target, 100.0 * T::PRECISION.roundoff(Device::Cpu));
     for (mut column, σ_j) in root.axis_iter_mut(Axis(1)).zip(&σ) {
         column /= (σ_j.max(0.0) + λ).sqrt();
     }
-    let root = (root * d.insert_axis(Axis(1))).mapv(T::of);
+    let root = root * d.insert_axis(Axis(1));
+    if device != Device::Cpu {
+        return leverage(operator, [points, pilot], (root.view(), λ), device);
+    }
+    let root = root.mapv(T::of);
     let entries = Entries::<T>::new(operator, Some(pilot));
     let diagonal = operator.diagonal()?;
     let height = entries.height();
@@ -412,6 +418,10 @@ mod tests {
             let want: f64 = (0..30).map(|j| u[[i, j]].powi(2) * σ[j].max(0.0) / (σ[j].max(0.0) + λ)).sum();
             assert!((score - want).abs() < 1e-8, "point {i}: {score} for {want}");
         }
+        // By panels, as on a GPU: `R = U (Σ+λ)^{−1/2}`.
+        let root = &u * &σ.iter().map(|σ| (σ.max(0.0) + λ).sqrt().recip()).collect::<Array1<f64>>();
+        let by_panels = leverage(&operator, [&all, &all], (root.view(), λ), Device::Cpu).unwrap();
+        assert!(by_panels.iter().zip(&scores).all(|(a, b)| (a - b).abs() < 1e-8));
     }
 
     /// The definition: the residual matrix `K − K_P (K_PP)⁻¹ K_Pᵀ` updated whole.
@@ -429,6 +439,10 @@ mod tests {
             want.push(p);
         }
         assert_eq!(pivoted_cholesky::<f64>(&operator, 25, &Silent).unwrap(), want);
+        // By panels, as on a GPU, also of more columns than a block.
+        assert_eq!(greedy_pivots(&operator, 25, Device::Cpu, &Silent).unwrap(), want);
+        let most = pivoted_cholesky::<f64>(&operator, 80, &Silent).unwrap();
+        assert_eq!(greedy_pivots(&operator, 80, Device::Cpu, &Silent).unwrap(), most);
         // By blocks, as for an operator without a formula.
         let stored = DenseOperator::new(operator.to_dense(&Silent).unwrap());
         assert_eq!(pivoted_cholesky::<f64>(&stored, 25, &Silent).unwrap(), want);

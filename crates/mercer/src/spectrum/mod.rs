@@ -18,7 +18,7 @@
 mod blocks;
 mod certificate;
 mod covariance;
-mod device_distances;
+mod device_landmarks;
 mod exact;
 mod fourier;
 mod krylov;
