@@ -119,7 +119,7 @@ impl TableBlocks {
         self.rows.start
     }
 
-    /// Refuses a rank whose file is another than that of rank 0: by its length, its rows, and its bytes at places spread over it. Collective.
+    /// Refuses ranks whose files differ. Compares the length, the number of rows and samples of the bytes, not the whole files. Collective.
     pub(super) fn check_same(&self, group: Group<'_>) -> Result<()> {
         if group.is_single() {
             return Ok(());
@@ -282,7 +282,7 @@ impl TableBlocks {
     }
 }
 
-/// The length of a file, and bytes at places spread over it, the first and the last among them.
+/// The length of a file, and samples of its bytes at equal distances, from its start to its end.
 fn spread(path: &Path) -> Result<Vec<u8>> {
     const PLACES: u64 = 64;
     const BYTES: u64 = 512;
