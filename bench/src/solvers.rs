@@ -72,20 +72,17 @@ pub fn landmark_epoch(precision: Precision, device: Device) -> Result<Value, Fai
         iterations: 1,
         ..Falkon::eigenpro(kernel, m)
     };
+    let estimate = falkon.memory([n, d], &y, &context).device;
     let fitted = falkon.fit(x.view(), &y, &context)?;
-    let seconds = clock.start.elapsed().as_secs_f64();
+    let (seconds, device_peak) = (clock.start.elapsed().as_secs_f64(), peak(device)?);
     let few = x.slice(s![..20_000.min(n), ..]);
     let (scores, y) = (fitted.scores(few)?, y.values());
     let mean = y.iter().sum::<f64>() / n as f64;
     let square = |f: &dyn Fn(usize) -> f64| (0..few.nrows()).map(|i| (y[i] - f(i)).powi(2)).sum::<f64>();
     let explained = 1.0 - square(&|i| scores[[i, 0]]) / square(&|_| mean);
-    // X and Z in f32, Z twice while its matrix is made; that matrix in f64, with the inverses of its blocks; points of a window and of pieces of
-    // it; the inner products of a window with all landmarks, a block of others, and what is uploaded at a time.
-    let points = 4 * (d.next_multiple_of(16) + 3);
-    let estimate = points * (n + 4 * m) + (8 + 4) * m * m + 8 * 512 * m + (512 << 20) + (128 << 20);
     Ok(json!({
         "seconds_data": made, "seconds_fit": seconds, "residual": fitted.convergence.residual, "explained": explained,
-        "heard": clock.heard.into_inner()?, "device_peak": peak(device)?, "device_estimate": estimate as u64,
+        "heard": clock.heard.into_inner()?, "device_peak": device_peak, "device_estimate": estimate,
         "operations": 2.5 * 2.0 * n as f64 * m as f64 * d as f64,
     }))
 }
@@ -102,7 +99,7 @@ pub fn askotch(precision: Precision, device: Device) -> Result<Value, Failure> {
     let solver = RidgeSolver::Epochs { solver: EpochSolver::Askotch, tolerance: 1e-3, epochs };
     let kernel = Kernel::parse("rbf(6)")?;
     let ridge = Ridge { alpha: Alpha::Fixed(n as f64 * 1e-6), solver, centred: true, ..Ridge::new(kernel) };
-    let estimate = ridge.device_memory([n, d, 1], &context);
+    let estimate = ridge.memory([n, d], &Target::Values(vec![]), &context).device;
     let fitted = ridge.fit(x.slice(s![..n, ..]), &Target::Values(y[..n].to_vec()), &context)?;
     let (seconds, device_peak) = (clock.start.elapsed().as_secs_f64(), peak(device)?);
     let (scores, truth) = (fitted.scores(x.slice(s![n.., ..]))?, &y[n..]);

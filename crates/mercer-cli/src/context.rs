@@ -6,6 +6,8 @@ use crate::output::Output;
 use crate::progress::Shown;
 use crate::signals::INTERRUPT;
 use crate::text;
+use mercer::apply::Memory;
+use mercer::compute::cuda::gpu;
 use mercer::compute::{Device, ledger};
 use mercer::error::human_bytes;
 use mercer::operator::Budget;
@@ -47,6 +49,9 @@ struct WithCost<'a, T> {
     /// The most memory that the program held at a time, in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     peak_memory: Option<u64>,
+    /// The same of a GPU's memory, where there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    device_memory: Option<u64>,
     /// Where a GPU was asked for: what ran there, and what ran on the CPU.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     work: Vec<Work>,
@@ -95,17 +100,41 @@ impl Context {
 
     /// The result of a command that takes long: as [`Self::result`], with its whole time and the most memory that it held.
     pub fn costly_result(&self, object: &impl Serialize, text: impl FnOnce() -> String) -> Result<()> {
+        self.estimated_result(object, None, text)
+    }
+
+    /// The same, beside the memory that was expected.
+    pub fn estimated_result(
+        &self,
+        object: &impl Serialize,
+        expected: Option<Memory>,
+        text: impl FnOnce() -> String,
+    ) -> Result<()> {
         let (total_seconds, peak_memory) = (self.started.elapsed().as_secs_f64(), peak_memory());
-        let work = self.work();
+        let (work, device_memory) = (self.work(), self.device_memory());
         let where_it_ran = sentence(&work);
-        self.result(&WithCost { object, total_seconds, peak_memory, work }, text)?;
-        let memory =
-            peak_memory.map_or_else(String::new, |bytes| format!(", at most {} of memory", human_bytes(bytes)));
+        self.result(&WithCost { object, total_seconds, peak_memory, device_memory, work }, text)?;
+        let said = |held: Option<u64>, of: &str, expected: Option<u64>| {
+            let expected = expected.map(|bytes| format!(" (expected {})", human_bytes(bytes))).unwrap_or_default();
+            held.map(|bytes| format!("{} of {of}{expected}", human_bytes(bytes)))
+        };
+        let host = said(peak_memory, "memory", expected.map(|memory| memory.host));
+        let device = said(device_memory, &self.device.to_string(), expected.and_then(|memory| memory.device));
+        let parts: Vec<String> = host.into_iter().chain(device).collect();
+        let memory = if parts.is_empty() { String::new() } else { format!(", at most {}", parts.join(" and ")) };
         self.note(format_args!("total: {}{memory}", text::seconds(total_seconds)));
         if !where_it_ran.is_empty() {
             self.note(where_it_ran);
         }
         Ok(())
+    }
+
+    /// The most memory of the GPU that the program held at a time, where a GPU was asked for.
+    fn device_memory(&self) -> Option<u64> {
+        match self.device {
+            Device::Cuda(ordinal) => gpu(ordinal).ok().map(|gpu| gpu.peak_memory()),
+            Device::Cpu => None,
+        }
     }
 
     /// What ran on the GPU and what on the CPU, where a GPU was asked for.
@@ -176,7 +205,7 @@ fn sentence(work: &[Work]) -> String {
 }
 
 /// The most bytes of memory that the process held at a time, where the system says so.
-fn peak_memory() -> Option<u64> {
+pub fn peak_memory() -> Option<u64> {
     of_status("VmHWM:")
 }
 

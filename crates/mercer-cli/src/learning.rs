@@ -424,6 +424,7 @@ impl Learning {
             search: None,
             metrics: None,
             blocks: None,
+            expected: None,
             model: Model::Average(Box::new(average)),
         })
     }

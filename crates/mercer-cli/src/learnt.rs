@@ -1,7 +1,9 @@
 //! What `mercer regress` fitted.
 
 use mercer::Result;
-use mercer::apply::{Convergence, FittedNadarayaWatson, FoundKernel, MetricForm, SavedPredict, Tried, TriedMetric};
+use mercer::apply::{
+    Convergence, FittedNadarayaWatson, FoundKernel, Memory, MetricForm, SavedPredict, Tried, TriedMetric,
+};
 use mercer::spectrum::Origin;
 use ndarray::{Array2, ArrayView2};
 use serde::Serialize;
@@ -27,6 +29,8 @@ pub struct Learnt {
     /// How often the file was read, where that was in blocks, the bytes of memory that were expected, and the rows that the score on
     /// training rows is measured on.
     pub blocks: Option<InBlocks>,
+    /// The memory that was expected at most, where the solver estimates it.
+    pub expected: Option<Memory>,
 }
 
 /// A fit to rows in blocks.
@@ -76,6 +80,7 @@ impl Learnt {
             search: None,
             metrics: None,
             blocks: None,
+            expected: None,
         }
     }
 }

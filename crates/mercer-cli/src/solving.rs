@@ -1,12 +1,13 @@
 //! The iterative solvers of `mercer regress`: their options, and what they fit.
 
+use crate::context::{peak_memory, resident_memory};
 use crate::keeping::Keeping;
 use crate::learning::Learning;
 use crate::learnt::Learnt;
 use crate::methods::positive;
 use crate::ways::{Solver, Way};
 use clap::Args;
-use mercer::apply::{EpochSolver, Falkon, Fit, HeldOutRows, LandmarkSolver, Monitoring, Ridge, RidgeSolver};
+use mercer::apply::{EpochSolver, Falkon, Fit, HeldOutRows, LandmarkSolver, Memory, Monitoring, Ridge, RidgeSolver};
 use mercer::data::{Dataset, Target};
 use mercer::kernel::Kernel;
 use mercer::{FitContext, Result};
@@ -101,12 +102,13 @@ impl Solved<'_> {
     fn ridge_by(self, solver: RidgeSolver) -> Result<Learnt> {
         let (alpha, class_weights, monitoring) = (self.learning.alpha(), self.learning.weights(), self.monitoring());
         let ridge = Ridge { kernel: self.kernel, alpha, solver, centred: true, class_weights, monitoring };
+        let expected = Some(in_all(ridge.memory(self.x.dim().into(), self.y, self.fit)));
         let fitted = match self.is_dealt {
             true => ridge.fit_dealt(self.x, self.y, self.fit)?,
             false => ridge.fit(self.x, self.y, self.fit)?,
         };
         let (alpha, tried, convergence) = (fitted.alpha, fitted.tried.clone(), fitted.convergence.clone());
-        Ok(Learnt { convergence, ..Learnt::new(fitted, alpha, tried) })
+        Ok(Learnt { convergence, expected, ..Learnt::new(fitted, alpha, tried) })
     }
 
     fn on_landmarks(self, solver: LandmarkSolver) -> Result<Learnt> {
@@ -120,10 +122,11 @@ impl Solved<'_> {
         let tolerance = tolerance.unwrap_or(usual.tolerance);
         let iterations = iterations.map_or(usual.iterations, |most| most as usize);
         let falkon = Falkon { alpha, class_weights, monitoring, tolerance, iterations, ..usual };
+        let expected = Some(in_all(falkon.memory(self.x.dim().into(), self.y, self.fit)));
         let fitted = falkon.fit(self.x, self.y, self.fit)?;
         let (rank, alpha, tried) = (fitted.rank(), fitted.alpha, fitted.tried.clone());
         let convergence = fitted.convergence.clone();
-        Ok(Learnt { rank: Some(rank), convergence, ..Learnt::new(fitted, alpha, tried) })
+        Ok(Learnt { rank: Some(rank), convergence, expected, ..Learnt::new(fitted, alpha, tried) })
     }
 
     /// The checkpoint that was asked for, and the rows to watch.
@@ -132,6 +135,12 @@ impl Solved<'_> {
         let held_out = rows.map(|(data, y)| HeldOutRows { x: data.x.to_f64().into_owned(), y });
         Monitoring { checkpoint: self.learning.solving.keeping.checkpoint(), held_out }
     }
+}
+
+/// What a fit takes beside what the program holds before it, and no less than it held at any time.
+fn in_all(fit: Memory) -> Memory {
+    let host = (resident_memory() + fit.host).max(peak_memory().unwrap_or(0));
+    Memory { host, ..fit }
 }
 
 impl Learning {

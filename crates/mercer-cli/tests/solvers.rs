@@ -26,6 +26,19 @@ const METHODS: [&str; 7] = [
     "eigenpro --rank 60",
 ];
 
+/// K and its factor, or K and the vectors: far more than the program itself.
+#[test]
+fn the_expected_memory_is_near_the_peak() {
+    let folder = Folder::new();
+    write_table(&folder, 3600);
+    for method in ["ridge --solver direct", "ridge --solver cg", "askotch", "falkon --rank 1800"] {
+        let line = format!("regress t.csv --target y --drop class --kernel matern32(1) --alpha 0.1 --method {method}");
+        let found = folder.object(&format!("{line} --memory 4GB"));
+        let [expected, peak] = ["expected_memory", "peak_memory"].map(|key| found[key].as_f64().unwrap());
+        assert!((expected / peak - 1.0).abs() < 0.2, "{method}: {expected:e} of {peak:e}");
+    }
+}
+
 /// A run that ends by its limit is continued by one with a larger limit, to the bits of a run that had that limit at once.
 #[test]
 fn a_checkpoint_is_continued_to_the_same_bits() {

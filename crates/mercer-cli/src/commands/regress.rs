@@ -16,7 +16,7 @@ use crate::score::{Score, score};
 use crate::text;
 use crate::usage::with_options;
 use clap::Args;
-use mercer::apply::{Convergence, Criterion, FoundKernel, TriedKernel};
+use mercer::apply::{Convergence, Criterion, FoundKernel, Memory, TriedKernel};
 use mercer::data::{Dataset, Scaling, TableBlocks, Target};
 use mercer::kernel::{Expression, Kernel};
 use mercer::operator::Precision;
@@ -280,10 +280,16 @@ impl Regress {
         if let Some(blocks) = &learnt.blocks {
             object["blocks"] = json!(blocks);
         }
+        if let Some(Memory { host, device }) = learnt.expected {
+            object["expected_memory"] = json!(host);
+            if device.is_some() {
+                object["expected_device_memory"] = json!(device);
+            }
+        }
         for (part, score) in scores {
             object[*part] = json!(score);
         }
-        context.costly_result(&object, || {
+        context.estimated_result(&object, learnt.expected, || {
             let task = match y {
                 Some(Target::Classes { names, .. }) => format!("{} classes", names.len()),
                 _ => "numbers".into(),

@@ -2,7 +2,7 @@
 
 use crate::kernel::Kernel;
 use crate::linalg::{Deal, Shares};
-use crate::operator::{Operator, ShardedOperator, cross_apply};
+use crate::operator::{KernelOperator, Operator, ShardedOperator, cross_apply};
 use crate::training::Fingerprint;
 use crate::{FitContext, Group, Result};
 use ndarray::{Array2, ArrayView2, Axis, s};
@@ -70,8 +70,11 @@ impl<'a> DealtPoints<'a> {
     }
 
     /// The mean of `κ(x_i, x_i)`.
-    pub fn mean_diagonal(&self, kernel: &Kernel) -> Result<f64> {
-        let mut sum = [self.own.rows().into_iter().map(|r| kernel.value(&r.to_vec(), &r.to_vec())).sum::<f64>()];
+    pub fn mean_diagonal(&self, kernel: &Kernel, context: &FitContext<'_>) -> Result<f64> {
+        let mut sum = [match self.own.is_empty() {
+            true => 0.0,
+            false => KernelOperator::new(kernel, self.own, context.precision, context.device)?.diagonal()?.sum(),
+        }];
         self.deal.sum(&mut sum)?;
         Ok(sum[0] / self.dim().0 as f64)
     }
@@ -159,6 +162,21 @@ mod tests {
     use crate::group::on_threads;
     use crate::rng::Rng;
 
+    /// Against the definition of each kernel: of a distance, of inner products, of series, of images.
+    #[test]
+    fn the_mean_of_the_diagonal_is_that_of_the_definition() {
+        let mut rng = Rng::new(3);
+        let x = Array2::from_shape_simple_fn((7, 16), || rng.normal());
+        let conv = "ntk('conv(3) relu conv(3) relu gap dense', shape=4x4x1)";
+        for text in ["2*rbf(3)", "linear", "ntk(depth=2, act=tanh)", conv, "rbf(2) + 0.5*poly(2)"] {
+            let (kernel, context) = (Kernel::parse(text).unwrap(), FitContext::default());
+            let found = DealtPoints::new(x.view(), &Deal::WHOLE).mean_diagonal(&kernel, &context).unwrap();
+            let want = x.rows().into_iter().map(|r| kernel.value(&r.to_vec(), &r.to_vec())).sum::<f64>() / 7.0;
+            // The expectations of tanh are a series here, and a quadrature there.
+            assert!((found / want - 1.0).abs() < 1e-9, "{text}: {found} {want}");
+        }
+    }
+
     /// What three ranks find of their points, against one process.
     #[test]
     fn dealt_points_are_those_of_one_process() {
@@ -181,7 +199,7 @@ mod tests {
                 points.expand(&kernel, new.view(), c.view(), &context).unwrap(),
                 shuffled.expand(&kernel, new.view(), c.view(), &context).unwrap(),
                 few.expand_at(&kernel, (points, &other), c.slice(s![..7, ..]), &context).unwrap(),
-                Array2::from_elem((1, 1), points.mean_diagonal(&kernel).unwrap()),
+                Array2::from_elem((1, 1), points.mean_diagonal(&kernel, &context).unwrap()),
             ];
             let marks = [points.fingerprint().unwrap(), shuffled.fingerprint().unwrap()];
             (sums, marks)

@@ -123,19 +123,13 @@ impl Fit for Falkon {
         let weights = self.class_weights.of_rows(y)?.map_or_else(|| Array1::ones(n), Array1::from);
         let saving = self.monitoring.checkpoint.as_ref().map_or(Saving::NONE, Checkpoint::saving);
         saving.check()?;
-        // M×M: κ(Z,Z), N, the preconditioner, its factor, and the sketch with its product; rows of κ.
-        let by_factor = self.by_factor(context);
-        let matrices = match self.solver {
-            _ if by_factor => 0,
-            LandmarkSolver::Krill => 9,
-            _ => 5,
-        };
-        let needed = 8 * m as u64 * (matrices * m as u64 + 2 * ROWS as u64);
+        let (by_factor, needed) = (self.by_factor(context), self.host_matrices(context));
         context.budget.require(
             format!("{} with {m} landmarks", self.solver.names()[1]),
             needed,
             "use fewer features",
         )?;
+        self.memory([n, x.ncols()], y, context).tell(context);
         let offset: Array1<f64> = encoded.t().dot(&weights) / weights.sum();
         let held_out = self.monitoring.held_out.as_ref();
         let held_out = held_out.map(|rows| HeldOut::new(rows, x.ncols(), &encoding, &offset)).transpose()?;
@@ -196,8 +190,21 @@ impl Fit for Falkon {
 const MANY: usize = 20_000;
 
 impl Falkon {
+    /// Bytes of the host's matrices `[M, M]` at once, and of rows of κ: κ(Z,Z), its factor and N; or N, the preconditioner, what is added to it, and
+    /// its factor; or the sketch of KRILL with them.
+    pub(super) fn host_matrices(&self, context: &FitContext) -> u64 {
+        let matrices = match self.solver {
+            _ if self.by_factor(context) => 0,
+            LandmarkSolver::Krill => 8,
+            LandmarkSolver::Falkon => 4,
+            LandmarkSolver::EigenPro => 3,
+        };
+        let m = self.landmarks as u64;
+        8 * m * (matrices * m + ROWS as u64)
+    }
+
     /// Whether κ(Z,Z) is factored on the GPU and never seen by the host.
-    fn by_factor(&self, context: &FitContext) -> bool {
+    pub(super) fn by_factor(&self, context: &FitContext) -> bool {
         let on_gpu = context.device != Device::Cpu && compiles(&self.kernel) && !self.kernel.sees_images();
         on_gpu && self.solver == LandmarkSolver::EigenPro && self.landmarks > MANY
     }

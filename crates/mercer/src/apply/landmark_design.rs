@@ -15,7 +15,7 @@ use std::ops::Range;
 pub(super) const ROWS: usize = 1024;
 
 /// Rows of κ(X,Z) whose inner products a GPU keeps for two products.
-const STRIP: usize = 8192;
+pub(super) const STRIP: usize = 8192;
 
 /// The landmarks Z, and N with `NNᵀ = κ(Z,Z)⁻¹`.
 pub(super) enum Map<'a> {

@@ -47,7 +47,7 @@ pub(super) fn fixed_point(
 ) -> Result<Array2<f64>> {
     const ROUNDS: usize = 100;
     const STRIP: usize = 1024;
-    let largest = x.rows().into_iter().next().map_or(1.0, |x| kernel.value(&x.to_vec(), &x.to_vec()));
+    let largest = kernel.diagonal(x.slice(s![..x.nrows().min(1), ..])).first().copied().unwrap_or(1.0);
     for (mut p, gamma) in p.axis_chunks_iter_mut(Axis(0), STRIP).zip(gamma.axis_chunks_iter(Axis(0), STRIP)) {
         for _ in 0..ROUNDS {
             let mut w = gram_cross::<f64>(kernel, p.view(), x, device)?;

@@ -3,6 +3,7 @@ use crate::compute::Device;
 use crate::compute::ledger::ran;
 use crate::linalg::{Panel, Part, eigh};
 use crate::operator::Operator;
+use crate::operator::cuda::Planned;
 use crate::rng::Rng;
 use crate::spectrum::{draw, over_roots, running_sums};
 use crate::{Error, FitContext, Result};
@@ -130,6 +131,26 @@ impl LowRankPreconditioner {
     }
 }
 
+/// Pivots of a step.
+const BLOCK: usize = 64;
+
+/// Plans the memory of a GPU for a preconditioner of `n` points that are on it: the pieces of F, F, and U.
+pub(super) fn plan(planned: &mut Planned, n: usize, rank: usize) {
+    let mut pieces = vec![];
+    for first in (0..rank).step_by(BLOCK) {
+        let width = BLOCK.min(rank - first);
+        let points = planned.gathered(width);
+        let g = planned.block([n, width]);
+        planned.release(points);
+        pieces.push(planned.matrix([n, width]));
+        planned.release(g);
+    }
+    let f = planned.matrix([n, rank]);
+    pieces.into_iter().for_each(|piece| planned.release(piece));
+    planned.matrix([n, rank]);
+    planned.release(f);
+}
+
 /// `F` `[n, r]` with `FFᵀ ≈ K` and `K − FFᵀ` positive semi-definite, on the context's device: r is the first from `least` to `most` for which
 /// the mean of the diagonal that is left is `rest` at most. Of its steps the host sees the residual diagonal, from which pivots are drawn, and the
 /// pivot blocks.
@@ -139,7 +160,6 @@ fn pivoted_cholesky(
     rest: f64,
     context: &FitContext<'_>,
 ) -> Result<Panel> {
-    const BLOCK: usize = 64;
     let (n, device) = (operator.n(), context.device);
     ran("low-rank approximations of a preconditioner", device, 1);
     let mut rng = Rng::new(context.seed).fork(0x7069_766f);

@@ -4,13 +4,10 @@ use super::monitor::HeldOut;
 use super::probabilities::{left_out_sharpness, sharpened};
 use super::reference::Reference;
 use super::ridge_system::{Iteration, Plan, Solved, System, times};
-use super::solvers::askotch_device_memory;
 use super::targets::Encoding;
 use super::traits::{fields, finite, saved};
 use super::{Alpha, Convergence, EpochSolver, Fit, Monitoring, Predict, Tried, check_points};
-use crate::compute::Device;
 use crate::data::Target;
-use crate::error::human_bytes;
 use crate::kernel::Kernel;
 use crate::operator::Precision;
 use crate::spectrum::Origin;
@@ -65,28 +62,8 @@ impl Ridge {
         Ridge { kernel, alpha, solver, centred: false, class_weights, monitoring: Monitoring::default() }
     }
 
-    /// Bytes of a GPU's memory that a fit of `n` points of `d` columns to `m` columns of targets takes, with the rows that are held
-    /// out; none on the CPU, and for solvers that have no such estimate.
-    ///
-    /// ```
-    /// use mercer::apply::{EpochSolver, Ridge, RidgeSolver};
-    /// use mercer::{Device, FitContext, kernel::Kernel};
-    /// let solver = RidgeSolver::Epochs { solver: EpochSolver::Askotch, tolerance: 1e-3, epochs: 6 };
-    /// let ridge = Ridge { solver, ..Ridge::new(Kernel::parse("rbf(6)")?) };
-    /// let context = FitContext { device: Device::Cuda(0), ..FitContext::default() };
-    /// assert!(ridge.device_memory([10_000_000, 20, 1], &context).is_some_and(|bytes| bytes > 2_000_000_000));
-    /// # Ok::<(), mercer::Error>(())
-    /// ```
-    pub fn device_memory(&self, [n, d, m]: [usize; 3], context: &FitContext) -> Option<u64> {
-        let askotch = matches!(self.solver, RidgeSolver::Epochs { solver: EpochSolver::Askotch, .. });
-        let on_gpu = context.device != Device::Cpu;
-        let held_out = self.monitoring.held_out.as_ref().map_or(0, |rows| rows.x.nrows());
-        let estimate = || askotch_device_memory(&self.kernel, [n, d, m], held_out, context.precision);
-        (askotch && on_gpu).then(estimate).flatten()
-    }
-
     /// The settings of the iterative solver, where it is one.
-    fn iteration(&self, n: usize, context: &FitContext) -> Option<Iteration> {
+    pub(super) fn iteration(&self, n: usize, context: &FitContext) -> Option<Iteration> {
         let default_rank = (2 * n.isqrt()).max(200);
         match self.solver.chosen(n, context) {
             RidgeSolver::ConjugateGradients { tolerance, iterations, rank } => {
@@ -301,10 +278,7 @@ impl Ridge {
                 let group = context.group;
                 group.of_first(|| saving.check().map(|()| vec![]))?;
                 let missing = group.of_first(|| Ok(saving.missing().unwrap_or_default().into_bytes()))?;
-                if let Some(bytes) = self.device_memory([x.nrows(), x.ncols(), encoding.width()], context) {
-                    let note = format!("{} of {} by estimate", human_bytes(bytes), context.device);
-                    context.progress.step("device memory", 0, 1, &note);
-                }
+                self.memory([x.nrows(), d], y, context).tell(context);
                 let (mut solved, coarse) = self.iterate(&system, iteration, &double)?;
                 solved.notes.extend(String::from_utf8(missing).ok().filter(|note| !note.is_empty()));
                 (solved, coarse)

@@ -7,6 +7,7 @@ use super::ridge_system::{Solved, System};
 use super::{Alpha, Convergence, Tried};
 use crate::Result;
 use crate::context::ONE_STEP;
+use crate::kernel::Kernel;
 use crate::linalg::{Cholesky, eigh, matmul};
 use crate::operator::{DenseOperator, Precision, gram_reported};
 use ndarray::{Array2, ArrayView2, Axis};
@@ -18,17 +19,20 @@ const DECOMPOSED: usize = 2000;
 /// Rank for leave-one-out with a direct solver.
 const RANK: usize = 2000;
 
+/// Bytes that the direct solver takes: Cholesky holds K and its factor, an eigendecomposition two more matrices.
+pub(super) fn direct_memory(kernel: &Kernel, alpha: Alpha, n: usize) -> u64 {
+    let decomposed = n <= DECOMPOSED && alpha == Alpha::LeaveOneOut;
+    let matrices = if decomposed || matches!(alpha, Alpha::CrossValidation { .. }) { 4 } else { 2 };
+    8 * (n as u64).pow(2) * (matrices + u64::from(kernel.sees_images()))
+}
+
 impl System<'_> {
     /// By factoring K.
     pub fn direct(&self, alpha: Alpha) -> Result<Solved> {
         let n = self.n();
-        let decomposed = n <= DECOMPOSED && alpha == Alpha::LeaveOneOut;
-        // Cholesky holds K and its factor; an eigendecomposition two more.
-        let matrices = if decomposed || matches!(alpha, Alpha::CrossValidation { .. }) { 4 } else { 2 };
-        let matrices = matrices + u64::from(self.kernel.sees_images());
         self.context.budget.require(
             format!("direct ridge regression on {n} points"),
-            matrices * (n as u64).pow(2) * 8,
+            direct_memory(self.kernel, alpha, n),
             "solve by conjugate gradients, or fit fewer points",
         )?;
         let mut k = self.matrix()?;

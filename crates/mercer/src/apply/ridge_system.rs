@@ -80,6 +80,18 @@ impl Iteration {
         self.method.map_or("conjugate gradients", EpochSolver::name)
     }
 
+    /// The rank of the preconditioner, where the solver has one, or where points are left out by it.
+    pub fn rank_needed(&self, leaves_out: bool) -> Option<usize> {
+        (leaves_out || !self.method.is_some_and(EpochSolver::takes_blocks)).then_some(self.rank)
+    }
+
+    /// Bytes for `n` points and `m` targets besides the matrix: the factor of the preconditioner, its orthonormal form, and about eight blocks of
+    /// vectors; a checkpoint has six more.
+    pub fn memory(&self, [n, m]: [u64; 2], leaves_out: bool, kept: bool) -> u64 {
+        let rank = self.rank_needed(leaves_out).unwrap_or(0) as u64;
+        8 * n * (2 * rank + if kept { 14 } else { 8 } * m)
+    }
+
     /// Whether the residual that was reached is above the one asked for.
     pub fn missed(&self, residual: Option<f64>) -> bool {
         residual.is_some_and(|residual| residual > self.tolerance)
@@ -114,11 +126,13 @@ impl System<'_> {
     /// the targets: the errors of n values are independent, so they add up to `ε κ ‖c‖`.
     pub fn too_coarse(&self, c: ArrayView2<f64>) -> Result<bool> {
         const MOST: f64 = 1e-3;
+        if self.context.precision != Precision::F32 {
+            return Ok(false);
+        }
         let square = |v: ArrayView1<f64>| v.dot(&v);
-        let error = self.context.roundoff() * self.points().mean_diagonal(self.kernel)?;
+        let error = self.context.roundoff() * self.points().mean_diagonal(self.kernel, self.context)?;
         let mut columns = c.columns().into_iter().zip(self.y.columns());
-        let coarse = columns.any(|(c, y)| error * square(c).sqrt() > MOST * (square(y) / y.len() as f64).sqrt());
-        Ok(self.context.precision == Precision::F32 && coarse)
+        Ok(columns.any(|(c, y)| error * square(c).sqrt() > MOST * (square(y) / y.len() as f64).sqrt()))
     }
 
     /// What must agree between a checkpoint and the run that continues it; nothing without a checkpoint.
@@ -198,7 +212,7 @@ impl System<'_> {
             (None, Some((tried, note)), _) => planned(best(tried)?, note.into_iter().collect()),
             (None, None, Alpha::Fixed(alpha)) => planned((alpha, vec![]), vec![]),
             (None, None, _) => {
-                let grid = grid(self.points().mean_diagonal(self.kernel)?);
+                let grid = grid(self.points().mean_diagonal(self.kernel, self.context)?);
                 planned(best(low_rank().left_out_error(&grid, self.y)?)?, vec![])
             }
         };
@@ -268,18 +282,15 @@ impl System<'_> {
         leaves_out: bool,
     ) -> Result<(Box<dyn Operator + '_>, Option<LowRankPreconditioner>)> {
         let (n, held) = (self.n(), self.points().own().nrows() as u64);
-        let needed = leaves_out || !iteration.method.is_some_and(EpochSolver::takes_blocks);
-        let rank = if needed { iteration.rank } else { 0 };
-        // The factor, its orthonormal form, and about eight blocks of vectors; a checkpoint has six more.
-        let blocks = if self.saving.path.is_some() { 14 } else { 8 };
-        let other = 8 * held * (2 * rank as u64 + blocks * self.y.ncols() as u64);
-        let (what, advice) = match needed {
-            true => (format!("the preconditioner of rank {rank} for {n} points"), "use a smaller rank"),
-            false => (format!("the iterates of {} for {n} points", iteration.name()), "fit fewer points"),
+        let rank = iteration.rank_needed(leaves_out);
+        let other = iteration.memory([held, self.y.ncols() as u64], leaves_out, self.saving.path.is_some());
+        let (what, advice) = match rank {
+            Some(rank) => (format!("the preconditioner of rank {rank} for {n} points"), "use a smaller rank"),
+            None => (format!("the iterates of {} for {n} points", iteration.name()), "fit fewer points"),
         };
         self.context.budget.require(what, other, advice)?;
         let operator = self.scaled(self.points().operator(self.kernel, self.context, other)?);
-        let preconditioner = needed.then(|| LowRankPreconditioner::new(operator.as_ref(), rank, self.context));
+        let preconditioner = rank.map(|rank| LowRankPreconditioner::new(operator.as_ref(), rank, self.context));
         Ok((operator, preconditioner.transpose()?))
     }
 
@@ -334,7 +345,8 @@ impl System<'_> {
         let (operator, preconditioner) = system.prepared(&rough, false)?;
         let mut tried: Vec<Tried> = Vec::new();
         let mut c = system.zeros(operator.as_ref())?;
-        let (grid, mut keeps, mut interrupted) = (grid(self.points().mean_diagonal(kernel)?), None, false);
+        let (grid, mut keeps, mut interrupted) =
+            (grid(self.points().mean_diagonal(kernel, self.context)?), None, false);
         for (number, &alpha) in grid.iter().rev().enumerate() {
             let stage = self.context.stage("α", number + 1, grid.len());
             // Without a first α there is nothing to keep.

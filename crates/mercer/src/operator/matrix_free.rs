@@ -94,6 +94,11 @@ impl<'a> KernelOperator<'a> {
         self.x.rows()
     }
 
+    /// Whether the matrix of `n` points is stored where `other` bytes are needed beside it.
+    pub(crate) fn stores(n: usize, precision: Precision, device: Device, context: &FitContext<'_>, other: u64) -> bool {
+        device == Device::Cpu && context.budget.allows(other + 3 * (n as u64).pow(2) * precision.bytes())
+    }
+
     /// Precision of its values.
     pub fn precision(&self) -> Precision {
         self.precision
@@ -274,8 +279,7 @@ impl Operator for KernelOperator<'_> {
     /// On the CPU, where it takes a third of the budget at most: a stored matrix is read faster than it is computed.
     /// A GPU computes K faster than the host's memory would give it.
     fn stored(&self, context: &FitContext<'_>, other: u64) -> Result<Option<Box<dyn Operator>>> {
-        let needed = other + 3 * (self.n() as u64).pow(2) * self.precision.bytes();
-        if self.device != Device::Cpu || !context.budget.allows(needed) {
+        if !KernelOperator::stores(self.n(), self.precision, self.device, context, other) {
             return Ok(None);
         }
         Ok(Some(in_precision!(self.precision, T => {

@@ -65,6 +65,8 @@ pub use nccl::{Message, Nccl};
 pub use pool_plan::PoolPlan;
 pub use solver::Number;
 pub use staging::Staging;
+#[doc(hidden)]
+pub use triangle::BLOCK_ROWS as TRIANGLE_BLOCK;
 
 /// All kernel sources as `(name, text)`, so that a machine without a GPU can check that they compile.
 pub fn sources() -> Vec<(String, String)> {

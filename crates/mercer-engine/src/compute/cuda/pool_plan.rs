@@ -33,7 +33,12 @@ impl PoolPlan {
     /// Blocks that are needed together, and then free.
     pub fn together(&mut self, requests: &[usize]) {
         let sizes: Vec<usize> = requests.iter().map(|bytes| self.hold(*bytes)).collect();
-        sizes.into_iter().for_each(|size| self.free.entry(size).or_default().push(0));
+        sizes.into_iter().for_each(|size| self.release(size));
+    }
+
+    /// A block of this size, as [`Self::hold`] returned it, is free again.
+    pub fn release(&mut self, size: usize) {
+        self.free.entry(size).or_default().push(0);
     }
 
     /// All that was allocated.

@@ -16,7 +16,7 @@ use crate::Result;
 kernels!(include_str!("triangle.cu"));
 
 /// Rows of a block.
-const BLOCK_ROWS: usize = 512;
+pub const BLOCK_ROWS: usize = 512;
 /// Orders from which on blocks are faster.
 const LEAST: usize = 2048;
 /// Columns up to which they are.

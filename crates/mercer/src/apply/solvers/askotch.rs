@@ -1,10 +1,8 @@
 use super::{EpochSolver, Epochs, Equations, blocks, load_panel, rows_of_residual, save_panel};
 use crate::compute::Device;
-use crate::kernel::Kernel;
 use crate::linalg::{Cholesky, Panel, Part};
 use crate::model::Bundle;
-use crate::operator::Precision;
-use crate::operator::cuda::{Asks, planned_memory};
+use crate::operator::cuda::Planned;
 use crate::rng::Rng;
 use crate::{FitContext, Result};
 use ndarray::Array1;
@@ -55,22 +53,18 @@ const STEPS: usize = 256;
 /// Vectors `[n, m]` on the device at once: Y, the start, the iterate, V and Z, the best one, and the one that takes its place.
 const VECTORS: usize = 7;
 
-/// Bytes of a GPU's memory for `n` points of `d` columns and `m` targets, with some `held_out` rows; none where it is not known.
-pub(in crate::apply) fn device_memory(
-    kernel: &Kernel,
-    [n, d, m]: [usize; 3],
-    held_out: usize,
-    precision: Precision,
-) -> Option<u64> {
-    let block = rows_of_a_block(n, ON_GPU);
-    let last = rows_of_residual(n).unwrap_or(n);
-    let mut asks = vec![Asks::Vectors(VECTORS), Asks::Product(block), Asks::Factor(block)];
-    if held_out > 0 {
-        // A pair of sets of its own.
-        asks.extend([Asks::Points(n), Asks::Points(held_out), Asks::Product(held_out)]);
-    }
-    asks.push(Asks::Product(last));
-    planned_memory(kernel, [n, d, m], precision, &asks)
+/// Plans the memory of a GPU for `n` points that are on it.
+pub(in crate::apply) fn plan(planned: &mut Planned, n: usize) {
+    let (block, last) = (rows_of_a_block(n, ON_GPU), rows_of_residual(n).unwrap_or(n));
+    planned.vectors(VECTORS, n);
+    planned.product_of_some([block, n]);
+    planned.factor(block);
+    planned.product_of_some([last, n]);
+}
+
+/// Bytes of the host's memory for a block of n points: its matrix as it is made, the factor, and a copy.
+pub(in crate::apply) fn block_memory(n: usize) -> u64 {
+    3 * 8 * (rows_of_a_block(n, BLOCKS.1) as u64).pow(2)
 }
 
 /// Rows of a block of n, about.
@@ -163,25 +157,5 @@ impl Epochs for Askotch<'_> {
         let saved = |name: &str| load_panel(bundle, name, like);
         self.state = if begun { Some((saved("v")?, saved("z")?)) } else { None };
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Points of 20 columns are stored in 32, with a norm and κ(x,x), in f32; seven vectors of f64; eight columns of f32 values, in whose memory a
-    /// block of 8192² numbers in f32 is made; that block in f64, in whose memory the partial sums of the last residual fit. The rest are partial
-    /// sums of a step and two pieces that are uploaded.
-    #[test]
-    fn the_memory_of_ten_million_points_is_that_of_its_parts() {
-        let (kernel, n) = (Kernel::parse("rbf(6)").unwrap(), 10_000_000u64);
-        let planned = device_memory(&kernel, [n as usize, 20, 1], 0, Precision::Tf32).unwrap();
-        let parts = n * (4 * 34 + 7 * 8 + 8 * 4) + 8 * (8192 * 8192);
-        assert!(planned >= parts && planned < parts + (300 << 20), "{planned} for {parts}");
-        let watched = device_memory(&kernel, [n as usize, 20, 1], 1000, Precision::Tf32).unwrap();
-        assert!(watched >= planned + 4 * 34 * n, "{watched}");
-        let images = Kernel::parse("ntk('conv(3) relu gap dense', shape=32x32x3)").unwrap();
-        assert!(device_memory(&images, [10, 3072, 1], 0, Precision::F32).is_none());
     }
 }

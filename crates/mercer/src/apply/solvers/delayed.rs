@@ -3,6 +3,7 @@ use crate::apply::landmark_design::Design;
 use crate::kernel::Kernel;
 use crate::linalg::{Panel, Part, eigh};
 use crate::model::Bundle;
+use crate::operator::cuda::Planned;
 use crate::operator::{Side, gram};
 use crate::rng::Rng;
 use crate::{FitContext, Progress, Result};
@@ -109,6 +110,29 @@ const BATCHES: (usize, usize) = (32, 4096);
 
 /// Earlier points of a window that are multiplied at once, so that a GPU needs memory for few sizes.
 const BEFORE: usize = 16_384;
+
+/// Plans the memory of a GPU for `n` points and `m` landmarks that are on it, with a window of as many points as there are landmarks.
+pub(in crate::apply) fn plan(planned: &mut Planned, [n, m]: [usize; 2]) {
+    let (window, batch, sample) = (m.min(n), BATCHES.1.min(n), (m / 4).clamp(m.min(200), SAMPLE));
+    planned.matrix([sample, DAMPED]);
+    // V, its sum, the residuals, ΦᵀWY, and the best one; Y, w and C of a window.
+    planned.vectors(6, m);
+    planned.vectors(4, window);
+    let points = planned.gathered(window);
+    let products = planned.inner_products([window, m]);
+    planned.product_of_kept([window, m]);
+    for others in [sample, BEFORE.min(window)] {
+        let others_gathered = planned.gathered(others);
+        planned.product_of_some([batch, others]);
+        planned.release(others_gathered);
+    }
+    planned.product_of_some([sample, batch]);
+    planned.product_of_kept([m, window]);
+    planned.release(products);
+    planned.product([m, sample]);
+    planned.product([sample, m]);
+    planned.release(points);
+}
 
 impl<'a, 's, 'd> DelayedEigenPro<'a, 's, 'd> {
     /// Decomposes K on the sample.

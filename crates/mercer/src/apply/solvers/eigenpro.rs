@@ -1,6 +1,7 @@
 use super::{EpochSolver, Epochs, Equations, blocks};
 use crate::linalg::{Panel, Part, eigh};
 use crate::model::Bundle;
+use crate::operator::cuda::Planned;
 use crate::rng::Rng;
 use crate::{FitContext, Result};
 use ndarray::{Array1, s};
@@ -36,6 +37,24 @@ const DAMPED: usize = 200;
 
 /// Rows of a batch, at least, which a product takes in one pass, and at most.
 const BATCHES: (usize, usize) = (32, 4096);
+
+/// Vectors `[n, m]` on the device at once: Y, the start, the iterate, the best one, and the one that takes its place.
+const VECTORS: usize = 5;
+
+/// Bytes of the host's memory for the sample of n points: its matrix, and what an eigendecomposition takes.
+pub(in crate::apply) fn sample_memory(n: usize) -> u64 {
+    5 * 8 * (n.min(SAMPLE) as u64).pow(2)
+}
+
+/// Plans the memory of a GPU for `n` points that are on it, in batches of the largest size.
+pub(in crate::apply) fn plan(planned: &mut Planned, n: usize) {
+    let [size, batch] = [SAMPLE, BATCHES.1].map(|rows| rows.min(n));
+    planned.vectors(VECTORS, n);
+    planned.factor(size);
+    planned.matrix([size, DAMPED]);
+    planned.product_of_some([batch, n]);
+    planned.product_of_some([size, batch]);
+}
 
 impl<'a> EigenPro<'a> {
     /// Decomposes K on the sample.

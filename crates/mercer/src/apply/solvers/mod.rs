@@ -16,9 +16,9 @@ mod delayed;
 mod eigenpro;
 mod richardson;
 
-pub(super) use askotch::{Askotch, device_memory as askotch_device_memory};
-pub(super) use delayed::{DelayedEigenPro, Landmarked};
-pub(super) use eigenpro::EigenPro;
+pub(super) use askotch::{Askotch, block_memory, plan as plan_askotch};
+pub(super) use delayed::{DelayedEigenPro, Landmarked, plan as plan_delayed};
+pub(super) use eigenpro::{EigenPro, plan as plan_eigenpro, sample_memory};
 pub(super) use richardson::Richardson;
 
 use super::HeldOutError;

@@ -77,7 +77,7 @@ pub use foreign_operator::DeviceOperator;
 pub use foreign_points::device_gram;
 pub(crate) use operator::{CudaOperator, CudaPair, cross_apply, gram_strips, image_diagonal};
 pub use operator::{Timing, time_product};
-pub(crate) use planned::{Asks, planned_memory};
+pub(crate) use planned::{Held, Planned};
 pub(crate) use program::compiles;
 pub use program::sources;
 pub(crate) use sets::Kept;

@@ -7,46 +7,112 @@ use super::{Arithmetic, STAGING, wide};
 use crate::compute::cuda::PoolPlan;
 use crate::kernel::Kernel;
 
-/// A part of the work with K on a GPU, for an estimate of its memory.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Asks {
-    /// Tall f64 vectors `[n, columns]` that stay, so many of them.
-    Vectors(usize),
-    /// So many points that stay besides the n.
-    Points(usize),
-    /// The product of so many rows of K, in any order, with vectors.
-    Product(usize),
-    /// The factor of `κ(B, B)` for so many points B.
-    Factor(usize),
+/// An estimate of the device memory that work with a kernel takes: the requests of that work, in its order, to a plan of the GPU's pool.
+pub(crate) struct Planned {
+    program: Program,
+    pool: PoolPlan,
+    /// Bytes of a point as it is uploaded.
+    row: usize,
+    /// Columns of the vectors.
+    columns: usize,
 }
 
-/// An estimate of the device memory that work with κ(X, X) takes, for `n` points of `d` columns that stay on the device and vectors of
-/// `columns` columns. None where points are not multiplied by tiles.
-pub(crate) fn planned_memory(
-    kernel: &Kernel,
-    [n, d, columns]: [usize; 3],
-    precision: Precision,
-    asks: &[Asks],
-) -> Option<u64> {
-    if kernel.sees_images() || !compiles(kernel) {
-        return None;
-    }
-    let program = Program::for_kernel(kernel, d, precision.into(), Card::HOPPER);
-    let (mut plan, row) = (PoolPlan::default(), d * if program.single() { 4 } else { 8 });
-    let strip = (STAGING / 4 / row.max(1)).clamp(1, n.max(1));
-    let hold_points =
-        |plan: &mut PoolPlan, n| program.points_requests(n).into_iter().for_each(|bytes| _ = plan.hold(bytes));
-    hold_points(&mut plan, n);
-    plan.together(&vec![strip * row; if n > strip { 2 } else { 1 }]);
-    for ask in asks {
-        match *ask {
-            Asks::Vectors(count) => (0..count).for_each(|_| _ = plan.hold(8 * n * columns)),
-            Asks::Points(rows) => hold_points(&mut plan, rows),
-            Asks::Product(rows) => plan.together(&program.product_requests(rows, n, columns)),
-            Asks::Factor(rows) => plan.together(&program.block_requests(rows)),
+/// Memory that is held until it is released.
+pub(crate) struct Held(Vec<usize>);
+
+impl Planned {
+    /// For points of `d` columns and vectors of `columns` columns. None where points are not multiplied by tiles.
+    pub fn new(kernel: &Kernel, [d, columns]: [usize; 2], precision: Precision) -> Option<Planned> {
+        if kernel.sees_images() || !compiles(kernel) {
+            return None;
         }
+        let program = Program::for_kernel(kernel, d, precision.into(), Card::HOPPER);
+        let row = d * if program.single() { 4 } else { 8 };
+        Some(Planned { program, pool: PoolPlan::default(), row, columns })
     }
-    Some(plan.bytes())
+
+    fn hold(&mut self, requests: &[usize]) -> Held {
+        Held(requests.iter().map(|bytes| self.pool.hold(*bytes)).collect())
+    }
+
+    /// Gives memory back to the pool.
+    pub fn release(&mut self, held: Held) {
+        held.0.into_iter().for_each(|size| self.pool.release(size));
+    }
+
+    /// `n` points, which are uploaded a strip at a time.
+    pub fn points(&mut self, n: usize) -> Held {
+        let held = self.hold(&self.program.points_requests(n));
+        let strip = (STAGING / 4 / self.row.max(1)).clamp(1, n.max(1));
+        self.pool.together(&vec![strip * self.row; if n > strip { 2 } else { 1 }]);
+        held
+    }
+
+    /// An f64 matrix `[n, m]`.
+    pub fn matrix(&mut self, [n, m]: [usize; 2]) -> Held {
+        self.hold(&[8 * n * m])
+    }
+
+    /// So many vectors `[n, columns]`.
+    pub fn vectors(&mut self, count: usize, n: usize) -> Held {
+        self.hold(&vec![8 * n * self.columns; count])
+    }
+
+    /// Some points in any order.
+    pub fn gathered(&mut self, rows: usize) -> Held {
+        self.hold(&self.program.gathered_requests(rows))
+    }
+
+    /// `κ(A, B) V` of `n` points A and `m` points B that are on the device.
+    pub fn product(&mut self, [n, m]: [usize; 2]) {
+        self.pool.together(&self.program.product_requests([n, m], self.columns));
+    }
+
+    /// The same from inner products that are kept, where they are; with their transpose, too.
+    pub fn product_of_kept(&mut self, [n, m]: [usize; 2]) {
+        let mut requests = self.program.product_requests([n, m], self.columns);
+        requests.truncate(3);
+        self.pool.together(&requests);
+    }
+
+    /// The same of `n` points A in any order.
+    pub fn product_of_some(&mut self, [n, m]: [usize; 2]) {
+        let points = self.gathered(n);
+        self.product([n, m]);
+        self.release(points);
+    }
+
+    /// `κ(A, B)` `[n, m]` in f64, of points that are on the device.
+    pub fn block(&mut self, [n, m]: [usize; 2]) -> Held {
+        let single = self.hold(&self.program.single_requests([n, m]));
+        let held = self.matrix([n, m]);
+        self.release(single);
+        held
+    }
+
+    /// `κ(B, B)` of `n` points in any order, and its factor.
+    pub fn factor(&mut self, n: usize) {
+        let points = [self.gathered(n), self.gathered(n)];
+        let block = self.block([n, n]);
+        self.release(block);
+        points.into_iter().for_each(|points| self.release(points));
+    }
+
+    /// The inner products of `n` and `m` points, where they are kept for two products; nothing elsewhere.
+    pub fn inner_products(&mut self, [n, m]: [usize; 2]) -> Held {
+        let strips = if self.keeps() { wide::strip_bytes(n, m) } else { vec![] };
+        self.hold(&strips)
+    }
+
+    /// Whether inner products are kept for two products.
+    pub fn keeps(&self) -> bool {
+        self.program.is_wide()
+    }
+
+    /// All that is allocated.
+    pub fn bytes(&self) -> u64 {
+        self.pool.bytes()
+    }
 }
 
 impl Program {
@@ -55,22 +121,22 @@ impl Program {
         [self.stored_width(), self.norms()].map(|width| padded(n) * width * self.arithmetic.bytes())
     }
 
-    /// The blocks of a product of `rows` points in any order with all `n`, with `columns` columns, besides those `n` points and the vectors.
-    pub fn product_requests(&self, rows: usize, n: usize, columns: usize) -> Vec<usize> {
+    /// The blocks of some points in any order, with the list of them.
+    fn gathered_requests(&self, rows: usize) -> [usize; 3] {
+        let [points, norms] = self.points_requests(rows);
+        [4 * padded(rows), points, norms]
+    }
+
+    /// The blocks of a product of `n` points with `m`, besides those points and the vectors.
+    fn product_requests(&self, [n, m]: [usize; 2], columns: usize) -> Vec<usize> {
         let nc = columns_per_pass(columns);
-        let mut requests =
-            vec![4 * padded(rows), 8 * rows * columns, self.values_bytes(n, nc), self.partial_bytes(rows, n, nc)];
-        requests.extend(self.points_requests(rows));
-        requests.extend(self.is_wide().then(|| wide::block_bytes(rows, n)));
+        let mut requests = vec![8 * n * columns, self.values_bytes(m, nc), self.partial_bytes(n, m, nc)];
+        requests.extend(self.is_wide().then(|| wide::block_bytes(n, m)));
         requests
     }
 
-    /// The blocks of `κ(B, B)` of `rows` points B in any order, in f64.
-    pub fn block_requests(&self, rows: usize) -> Vec<usize> {
-        let points = self.points_requests(rows);
-        let mut requests = vec![4 * padded(rows), 4 * padded(rows), 8 * rows * rows];
-        requests.extend([points, points].concat());
-        requests.extend((self.arithmetic != Arithmetic::F64).then_some(4 * rows * rows));
-        requests
+    /// The block in which kernel values `[n, m]` are made, where they are not made in f64.
+    fn single_requests(&self, [n, m]: [usize; 2]) -> Vec<usize> {
+        if self.arithmetic == Arithmetic::F64 { vec![] } else { vec![4 * n * m] }
     }
 }

@@ -43,6 +43,11 @@ pub(super) fn block_bytes(n: usize, m: usize) -> usize {
     4 * n.clamp(1, ROWS) * m.clamp(1, COLUMNS)
 }
 
+/// Bytes of each strip of the inner products of `n` and `m` points that are kept.
+pub(super) fn strip_bytes(n: usize, m: usize) -> Vec<usize> {
+    parts(n, ROWS).map(|(_, rows)| 4 * rows * m).collect()
+}
+
 /// Where points are in their sets, and which of them are the same, as in [`CudaKernel::placed_product`].
 pub(super) type Places = (Option<[u64; 2]>, Option<i32>);
 
