@@ -63,6 +63,8 @@ struct Warp {
     char in[32][64], out[32][64];
 };
 static Index threadIdx, blockIdx, blockDim, gridDim;
+// The third index of every block of a launch.
+static int block_z = 0;
 static ucontext_t home;
 static std::vector<ucontext_t> fibres;
 static std::vector<bool> finished;
@@ -231,7 +233,7 @@ static void launch(int grid_x, int grid_y, int threads, size_t shared_bytes, std
             if (round > 10000000) fail("the block never ends");
             for (current = 0; current < threads; ++current) {
                 if (finished[current]) continue;
-                threadIdx = {current, 0, 0}, blockIdx = {block % grid_x, block / grid_x, 0};
+                threadIdx = {current, 0, 0}, blockIdx = {block % grid_x, block / grid_x, block_z};
                 swapcontext(&home, &fibres[current]);
                 left -= finished[current];
             }

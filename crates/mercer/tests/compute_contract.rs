@@ -5,6 +5,8 @@
 mod devices;
 #[path = "contract/halves.rs"]
 mod halves_of_images;
+#[path = "contract/hidden.rs"]
+mod hidden;
 #[path = "contract/images.rs"]
 mod images;
 #[path = "contract/views.rs"]
@@ -199,7 +201,7 @@ fn products_round_their_factors_as_asked(device: Device) {
     on(device, 31, |on| {
         // Matrices of a stack that lie apart, at odd places, and one that all share.
         for (count, m, p, n, stride) in
-            [(1, 64, 96, 40, 0), (3, 65, 130, 71, 130 * 71 + 5), (2, 128, 256, 64, 256 * 64)]
+            [(1, 64, 96, 40, 0), (3, 65, 130, 71, 130 * 71 + 5), (2, 128, 256, 64, 256 * 64), (1, 4096, 256, 260, 0)]
         {
             let ((a, ta), (b, tb)) = (on.random(&[m, p]), on.random(&[count * (p * n + 5)]));
             let (device, mut c) = (on.device, on.zeros(&[count, m, n]));

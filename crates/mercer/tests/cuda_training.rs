@@ -56,6 +56,39 @@ fn one_step_has_the_gradient_of_the_cpu() {
     }
 }
 
+/// Layers and batches as wide as those that are stored transposed for tensor cores, in every precision: the gradient as a whole, and its bits.
+#[test]
+#[ignore = "needs a GPU"]
+fn a_step_of_wide_networks_has_the_gradient_of_the_cpu() {
+    let (device, _held) = cuda();
+    let x = uniform(5000, 2, 2.0, 4);
+    let kernel = on(&kernel("rbf(1)"), x.view());
+    let operator = OnData::new(&kernel).unwrap();
+    for (architecture, batch) in [
+        ("dense(256) sincos dense(256) sincos dense(1)", 4096),
+        ("dense(132) tanh dense(260) gelu dense(136, b=no) sincos dense(1)", 260),
+        ("dense(256) sin | dense(128) relu dense(1)", 512),
+    ] {
+        let functions = networks(architecture);
+        let case = Case::descent(&operator, &functions, Kind::NeuralEf(NeuralEf::Published), batch);
+        let want = case.steps(Device::Cpu, 1, Math::F32, true).moved();
+        let size = norm(&want);
+        for (math, bound) in [(Math::F32, 1e-4), (Math::Tf32, 1e-2), (Math::Bf16, 1e-1)] {
+            let after = case.steps(device, 1, math, true);
+            let off: Vec<f32> = after.moved().iter().zip(&want).map(|(got, want)| got - want).collect();
+            println!("{architecture} {math:?}: the gradient is off by {:.2e}", norm(&off) / size);
+            assert!(norm(&off) < bound * size, "{architecture} {math:?}: off by {} of {size}", norm(&off));
+            let case = case.adam();
+            let recorded = case.steps(device, 5, math, true);
+            assert_eq!(recorded.bits(), case.steps(device, 5, math, false).bits(), "{architecture} {math:?}");
+        }
+    }
+}
+
+fn norm(x: &[f32]) -> f64 {
+    x.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>().sqrt()
+}
+
 /// The same for SpIN and Ritz over four steps, whose moving averages and eigenproblems are then under way, on points and
 /// networks whose Σ is well conditioned: what divides by its small eigenvalues multiplies rounding by their inverse.
 #[test]

@@ -1,6 +1,7 @@
 //! Layers one after the other: what networks and residual layers are made of.
 
-use super::{Gradient, Layer, Mode, Pass, Slot, Trace, Weights};
+use super::head::Head;
+use super::{Gradient, Kept, Layer, Mode, Pass, Slot, Trace, Weights};
 use crate::Result;
 use crate::compute::Tensor;
 
@@ -11,23 +12,44 @@ pub(super) struct Chain<'a, W> {
 }
 
 impl<'a, W: Fn(usize) -> Weights<'a>> Chain<'_, W> {
-    /// The outputs of all layers for a batch of `batch` points; the i-th has one for each of `networks(i)` networks.
+    /// The outputs of all layers for a batch of `batch` points; the i-th has one for each of `networks(i)` networks. A `lean` pass keeps
+    /// what [`Chain::vjp`] needs and no more: dense layers [`Kept::Units`], or [`Kept::UnitsAlone`] below a single unit.
     pub fn forward(
         &self,
         x: &Tensor,
         batch: usize,
-        mut networks: impl FnMut(usize) -> usize,
-        mode: Mode,
+        networks: impl FnMut(usize) -> usize,
+        (mode, lean): (Mode, bool),
         traces: &mut [Trace],
     ) -> Result<()> {
+        let networks: Vec<usize> = (0..self.layers.len()).map(networks).collect();
         for (i, layer) in self.layers.iter().enumerate() {
             let (before, after) = traces.split_at_mut(i);
-            let (x, trace) = (before.last().map_or(x, |t| &t.y), &mut after[0]);
-            trace.mode = mode;
-            trace.y.reshape(&[networks(i), batch, layer.facts().outputs])?;
-            layer.forward(&(self.theta)(i), x, trace)?;
+            let head = self.head(i).filter(|_| lean && networks[i] == networks[i + 1]);
+            after[0].mode = mode;
+            after[0].kept = match (lean, &head) {
+                (false, _) => Kept::Slopes,
+                (true, None) => Kept::Units,
+                (true, Some(_)) => Kept::UnitsAlone,
+            };
+            if before.last().is_some_and(|below| below.kept == Kept::UnitsAlone) {
+                continue;
+            }
+            let x = before.last().map_or(x, |t| &t.y);
+            if let ([hidden, top, ..], Some(head)) = (&mut *after, head) {
+                top.y.reshape(&[networks[i], batch, 1])?;
+                head.forward(x, &mut hidden.slope, &mut top.y)?;
+                continue;
+            }
+            after[0].y.reshape(&[networks[i], batch, layer.facts().outputs])?;
+            layer.forward(&(self.theta)(i), x, &mut after[0])?;
         }
         Ok(())
+    }
+
+    /// Layers i and i + 1, if they are a hidden layer and the one unit on top of it.
+    fn head(&self, i: usize) -> Option<Head<'_, 'a>> {
+        Head::of(&self.layers[i..], |l| (self.theta)(i + l))
     }
 
     /// Backwards from the gradient in `flow`, which is used up; `next` is scratch. Layer i's part of the gradient of the
@@ -43,14 +65,29 @@ impl<'a, W: Fn(usize) -> Weights<'a>> Chain<'_, W> {
     ) -> Result<()> {
         for (i, layer) in self.layers.iter().enumerate().rev() {
             let (before, after) = traces.split_at_mut(i);
+            if let Some(below) = before.last().filter(|below| below.kept == Kept::UnitsAlone)
+                && let Some(head) = self.head(i - 1)
+            {
+                head.vjp(&below.slope, flow, next, grad, [slot(i - 1).0, slot(i).0])?;
+                std::mem::swap(flow, next);
+                continue;
+            }
             let (theta, trace, (slot, networks)) = ((self.theta)(i), &mut after[0], slot(i));
             let mut part = Gradient { tensor: grad, slot, networks };
             let x = before.last().map_or(x, |t| &t.y);
+            let hidden = layer.dense().filter(|dense| trace.kept != Kept::Slopes && dense.is_activated());
+            if let Some(dense) = hidden.filter(|_| trace.kept == Kept::Units) {
+                dense.activation_vjp(&theta, &trace.slope, flow, next, &mut part)?;
+                std::mem::swap(flow, next);
+            }
             let mut into = if i > 0 { Some(&mut *next) } else { dx.as_deref_mut() };
             if let Some(into) = into.as_deref_mut() {
                 into.reshape(x.shape())?;
             }
-            layer.vjp(Pass { theta: &theta, x, trace }, flow, &mut part, into)?;
+            match hidden {
+                Some(dense) => dense.units_vjp(&theta, x, &trace.slope, flow, &mut part, into),
+                None => layer.vjp(Pass { theta: &theta, x, trace }, flow, &mut part, into)?,
+            }
             if i > 0 {
                 std::mem::swap(flow, next);
             }

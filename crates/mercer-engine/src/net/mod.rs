@@ -50,6 +50,7 @@ mod dropout;
 mod fold;
 mod foreign;
 mod fourier;
+mod head;
 mod image_trunk;
 mod l2_norm;
 mod layer_norm;
@@ -114,6 +115,11 @@ trait Layer: std::fmt::Debug + Send + Sync {
     /// The two chains of layers inside it whose outputs are added, if it is made of such.
     fn inner(&self) -> [&[Box<dyn Layer>]; 2] {
         [&[], &[]]
+    }
+
+    /// The layer, if it is a dense one.
+    fn dense(&self) -> Option<&Dense> {
+        None
     }
 
     /// What it is to a trunk of images in bf16.
@@ -212,9 +218,11 @@ impl Facts {
 struct Trace {
     /// How the pass was run.
     mode: Mode,
+    /// What is in `slope`.
+    kept: Kept,
     /// `[k, b, out]`: the output.
     y: Tensor,
-    /// `[k, b, out]`: `φ'` at the pre-activations, for layers with an activation.
+    /// `[k, b, out]`: for layers with an activation, `φ'` at the pre-activations, or what `kept` says.
     slope: Tensor,
     /// `[k, out]`: factors of a norm.
     factor: Tensor,
@@ -224,12 +232,23 @@ struct Trace {
     inner: Vec<Trace>,
 }
 
+/// What a dense layer with an activation keeps for its derivatives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kept {
+    /// `φ'`
+    Slopes,
+    /// `z = x W`, from which a vjp finds `φ'`.
+    Units,
+    /// z, and not even the output: the layer after it is one unit, and found its own output from z ([`head`]).
+    UnitsAlone,
+}
+
 impl Trace {
     /// With empty buffers.
     fn new(device: Device) -> Result<Trace> {
         let empty = || Tensor::zeros(device, &[0]);
         let (y, slope, factor, work) = (empty()?, empty()?, empty()?, empty()?);
-        Ok(Trace { mode: Mode::Train, y, slope, factor, work, inner: Vec::new() })
+        Ok(Trace { mode: Mode::Train, kept: Kept::Slopes, y, slope, factor, work, inner: Vec::new() })
     }
 
     /// `y`, and a buffer for φ' of the same shape unless φ is the identity.
@@ -272,6 +291,11 @@ struct Pass<'a> {
 /// that share the input share the matrix, and their gradients add up.
 fn input_gradient<'a>(dx: &'a mut Tensor, g: &Tensor, width: usize) -> StackMut<'a> {
     let (networks, batch) = (g.shape()[0], g.shape()[1]);
+    input_gradient_of(dx, [networks, batch, width])
+}
+
+/// The same of an input of `width` units at `batch` points in `networks` networks.
+fn input_gradient_of(dx: &mut Tensor, [networks, batch, width]: [usize; 3]) -> StackMut<'_> {
     if dx.len() == networks * batch * width {
         dx.matrices_mut(0, batch * width, networks, batch, width)
     } else {

@@ -52,6 +52,10 @@ pub struct Workspace {
     images: Option<ImagePass>,
     /// Whether the last forward pass was one of those.
     in_bf16: bool,
+    /// Whether training passes are to keep what a vjp needs and no more.
+    lean: bool,
+    /// Whether the last forward pass did.
+    was_lean: bool,
 }
 
 /// With a layer of this many parameters or more, every layer's start at a multiple of four: tensor cores read 16 bytes at
@@ -187,7 +191,7 @@ impl Network {
     pub fn workspace(&self, device: Device) -> Result<Workspace> {
         let traces = self.layers.iter().map(|_| Trace::new(device)).collect::<Result<Vec<_>>>()?;
         let flow = [Tensor::zeros(device, &[0])?, Tensor::zeros(device, &[0])?];
-        Ok(Workspace { traces, flow, images: None, in_bf16: false })
+        Ok(Workspace { traces, flow, images: None, in_bf16: false, lean: false, was_lean: false })
     }
 
     /// The same; training passes of one network that begins with convolutions and batch norms keep images and their gradients in bf16,
@@ -207,16 +211,18 @@ impl Network {
         workspace: &'w mut Workspace,
     ) -> Result<&'w Tensor> {
         let batch = self.batch_of(x)?;
-        let Workspace { traces, images, in_bf16, .. } = &mut *workspace;
+        let Workspace { traces, images, in_bf16, lean, was_lean, .. } = &mut *workspace;
         *in_bf16 = mode == Mode::Train && images.is_some();
+        *was_lean = mode == Mode::Train && *lean;
+        let how = (mode, *was_lean);
         match (&self.image_trunk, images) {
             (Some(trunk), Some(pass)) if *in_bf16 => {
                 let first = trunk.layers;
                 trunk.forward(theta, x, pass)?;
                 let networks = |i: usize| self.places[first + i].networks;
-                self.chain(first, theta).forward(&pass.means, batch, networks, mode, &mut traces[first..])?;
+                self.chain(first, theta).forward(&pass.means, batch, networks, how, &mut traces[first..])?;
             }
-            _ => self.chain(0, theta).forward(x, batch, |i| self.places[i].networks, mode, traces)?,
+            _ => self.chain(0, theta).forward(x, batch, |i| self.places[i].networks, how, traces)?,
         }
         Ok(workspace.output())
     }
@@ -233,7 +239,7 @@ impl Network {
         dx: Option<&mut Tensor>,
     ) -> Result<()> {
         grad.reshape(&[self.parameters])?;
-        let Workspace { traces, flow: [next, _], images, in_bf16 } = workspace;
+        let Workspace { traces, flow: [next, _], images, in_bf16, .. } = workspace;
         let slot = |i: usize| (self.places[i].slots[0], self.places[i].networks);
         match (&self.image_trunk, images) {
             (Some(trunk), Some(pass)) if *in_bf16 => {
@@ -259,7 +265,7 @@ impl Network {
         dx: Option<&Tensor>,
     ) -> Result<&'w Tensor> {
         self.batch_of(x)?;
-        fail_if!(workspace.in_bf16, "a pass in bf16 has no derivatives forward");
+        fail_if!(workspace.in_bf16 || workspace.was_lean, "a pass in bf16 or a lean one has no derivatives forward");
         let dtheta = |i| dtheta.map(|d| self.weights(i, d, &theta.constants));
         self.chain(0, theta).jvp(dtheta, x, dx, &mut workspace.traces, workspace.flow.each_mut())?;
         Ok(&workspace.flow[0])
@@ -294,7 +300,7 @@ impl Network {
     /// has a bias and no activation.
     #[doc(hidden)]
     pub fn last_layer<'w>(&self, x: &'w Tensor, workspace: &'w Workspace) -> Result<(&'w Tensor, usize)> {
-        fail_if!(workspace.in_bf16, "a pass in bf16 keeps no hidden units");
+        fail_if!(workspace.in_bf16 || workspace.was_lean, "a pass in bf16 or a lean one keeps no hidden units");
         let last = self.layers.len() - 1;
         let facts = self.layers[last].facts();
         let inputs = if last == 0 { self.inputs } else { self.layers[last - 1].facts().outputs };
@@ -311,7 +317,7 @@ impl Network {
     /// of images, the mean of every channel. One network.
     #[doc(hidden)]
     pub fn hidden_means(&self, workspace: &Workspace) -> Result<Vec<Tensor>> {
-        fail_if!(workspace.in_bf16, "a pass in bf16 keeps no hidden units");
+        fail_if!(workspace.in_bf16 || workspace.was_lean, "a pass in bf16 or a lean one keeps no hidden units");
         let mut all = vec![];
         for (i, layer) in self.layers.iter().enumerate().take(self.layers.len() - 1) {
             let y = &workspace.traces[i].y;
@@ -395,6 +401,12 @@ impl Network {
 }
 
 impl Workspace {
+    /// The same for training on a GPU: its training passes write each hidden dense layer once, before its activation, and read that of
+    /// a single last unit once a pass. Only [`Network::vjp`] may follow such a pass, not [`Network::jvp`].
+    pub fn lean(self) -> Workspace {
+        Workspace { lean: true, ..self }
+    }
+
     /// The output of the last forward pass, `[k, b, c]`.
     pub fn output(&self) -> &Tensor {
         &self.traces[self.traces.len() - 1].y

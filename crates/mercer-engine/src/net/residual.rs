@@ -97,7 +97,7 @@ impl Layer for Residual {
                 count = if chain.layers[i].facts().branches { networks } else { count };
                 count
             };
-            chain.forward(x, batch, counts, trace.mode, traces)?;
+            chain.forward(x, batch, counts, (trace.mode, false), traces)?;
             compute::spread(traces.last().map_or(x, |trace| &trace.y).stack(), store, &mut trace.y);
         }
         trace.activate(self.activation)

@@ -107,6 +107,34 @@ fn derivatives_agree_with_differences_and_with_each_other() {
     }
 }
 
+/// Lean passes have the outputs and the gradients of the others, to rounding, and refuse what needs more than they keep.
+#[test]
+fn lean_passes_have_the_same_gradients() {
+    let heads = ["dense(6) tanh dense(4) sincos dense(1)", "dense(5, b=no) sin dense(1, b=no)", "dense(4) gelu | dense(3) erf dense(1) sin"];
+    let heads = heads.into_iter().chain(["dense(6) relu | dense(1)", "dense(4) sin dense(1) dense(3) tanh dense(1) l2norm"]);
+    for text in architectures().into_iter().chain(heads.map(String::from)) {
+        let (net, theta, mut plain, mut rng) = start(&text, 3, 3, 5);
+        let mut lean = net.workspace(Device::Cpu).unwrap().lean();
+        let x = random(&[9, 3], &mut rng);
+        let u = random(net.forward(&theta, &x, Mode::Train, &mut plain).unwrap().shape(), &mut rng);
+        let mut passes = [&mut plain, &mut lean].map(|workspace| {
+            let y = host(net.forward(&theta, &x, Mode::Train, workspace).unwrap());
+            let (mut grad, mut back) = (empty(), empty());
+            net.vjp(&theta, &x, workspace, &mut u.clone(), &mut grad, Some(&mut back)).unwrap();
+            [y, host(&grad), host(&back)]
+        });
+        let [plain, lean_numbers] = &mut passes;
+        for (a, b) in plain.iter().zip(lean_numbers) {
+            let scale = a.iter().fold(1.0f32, |s, a| s.max(a.abs()));
+            assert!(a.len() == b.len() && a.iter().zip(b).all(|(a, b)| (a - *b).abs() < 1e-5 * scale), "{text}");
+        }
+        let refused = net.jvp(&theta, &x, &mut lean, None, None).unwrap_err().to_string();
+        assert!(refused.contains("lean"), "{refused}");
+        net.forward(&theta, &x, Mode::Eval, &mut lean).unwrap();
+        net.jvp(&theta, &x, &mut lean, None, None).unwrap();
+    }
+}
+
 fn check_derivatives(net: &Network, theta: &Parameters, x: &Tensor, mode: Mode, rng: &mut Rng, name: &str) {
     let (dtheta, dx) = (random(&[net.parameters()], rng), random(x.shape(), rng));
     let zero = Tensor::zeros(Device::Cpu, x.shape()).unwrap();

@@ -2,7 +2,7 @@
 
 use super::gpu::{Gpu, lock};
 use super::memory::Buffer;
-use super::primitives::{scratch, to_bf16};
+use super::primitives::{scratch, to_bf16, transpose_at};
 use crate::compute::Math;
 use crate::{Error, Result};
 use cudarc::cublas::{result, sys};
@@ -94,8 +94,32 @@ impl Gpu {
             return self.gemm(shape, count, scalars, [a, b, c], [CUDA_R_16BF, CUDA_R_32F], CUBLAS_COMPUTE_32F);
         }
         let fast = self.math() == Math::Tf32;
+        let turned = if fast { self.turned(b, [m, p, n], a.transposed, count) } else { None };
+        let b = turned.as_ref().map_or(b, |(_, b)| *b);
         let compute = if fast { CUBLAS_COMPUTE_32F_FAST_TF32 } else { CUBLAS_COMPUTE_32F };
         self.gemm(shape, count, scalars, [a, b, c], [CUDA_R_32F; 2], compute);
+    }
+
+    /// The right factor `[p, n]` of a product in TF32 with many rows m, stored transposed, and the memory that holds it. Tensor cores of
+    /// compute capability 9.0 read both factors along the sum; a product that finds them stored so is an eighth faster, which pays for
+    /// the copy from some thousand rows on.
+    fn turned(
+        &'static self,
+        b: Matrix,
+        [m, p, n]: [usize; 3],
+        transposed: bool,
+        count: usize,
+    ) -> Option<(Buffer, Matrix)> {
+        let pays = m >= 4096 && p >= 256 && n >= 256 && p.is_multiple_of(4);
+        if self.architecture != 90 || transposed || b.transposed || b.row_stride != n || !pays {
+            return None;
+        }
+        let matrices = if b.stride == 0 { 1 } else { count };
+        let buffer = scratch(self, 4 * matrices * p * n)?;
+        transpose_at(self, [matrices, p, n], (b.pointer, b.stride), buffer.pointer());
+        let stride = if b.stride == 0 { 0 } else { p * n };
+        let copy = Matrix { pointer: buffer.pointer(), row_stride: p, stride, transposed: true };
+        Some((buffer, copy))
     }
 
     /// A bf16 copy of `count` factors `[rows, cols]`, and the memory that holds it.

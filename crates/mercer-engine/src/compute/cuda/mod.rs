@@ -23,7 +23,7 @@
 //! | `graph` | [`Replay`]: a step that is recorded and replayed with one launch |
 //! | `points` | primitives on functions at points, sparse products among them |
 //! | `small`, `control` | [`crate::compute::small`] and [`crate::compute::Control`] |
-//! | `primitives`, `adapt`, `images`, `halves`, `views`, `convolution` | the primitives of [`crate::compute`] |
+//! | `primitives`, `hidden`, `adapt`, `images`, `halves`, `views`, `convolution` | the primitives of [`crate::compute`] |
 //!
 //! A kernel or a library call trusts the addresses and extents that it is given. [`Gpu::launch`] is therefore unsafe. The
 //! functions of this module that take a kernel's name, addresses or a `blas::Matrix` are private to the crate and rely on
@@ -39,6 +39,7 @@ mod dnn_graph;
 mod gpu;
 mod graph;
 pub(super) mod halves;
+pub(super) mod hidden;
 pub(super) mod images;
 mod launch;
 mod memory;
@@ -55,6 +56,7 @@ mod staging;
 pub(crate) mod triangle;
 pub(super) mod views;
 
+use crate::compute::formula::Activation;
 pub use gpu::{Description, Gpu, describe_all, gpu, visible};
 pub use graph::Replay;
 pub use launch::Arg;
@@ -76,6 +78,10 @@ pub fn sources() -> Vec<(String, String)> {
         ("images", images::source()),
         ("channels-1", images::channels_source(1)),
         ("channels-4", images::channels_source(4)),
+        ("hidden-1-sincos", hidden::hidden_source(Activation::SinCos, 1, false)),
+        ("hidden-4-gelu", hidden::hidden_source(Activation::Gelu, 4, false)),
+        ("hidden-4-sincos-turned", hidden::hidden_source(Activation::SinCos, 4, true)),
+        ("hidden-4-relu-turned", hidden::hidden_source(Activation::Relu, 4, true)),
         ("panel", panel::source()),
         ("points", points::source()),
         ("small", small::source()),

@@ -21,15 +21,21 @@ extern "C" __global__ void gather_rows(u64 n, u64 d, const u32* rows, const floa
     EACH(i, n * d) out[i] = x[(u64)rows[i / d] * d + i % d];
 }
 
-// out_j = x_j^T for x_j [m, n]; blocks of 32 x 32 threads walk over 32 x 32 tiles.
-extern "C" __global__ void transpose(u64 m, u64 n, const float* x, float* out) {
+// out_j = x_j^T for x_j [m, n], which lie x_stride apart; a block of 32 x 8 threads has a 32 x 32 tile.
+extern "C" __global__ void transpose(u64 m, u64 n, const float* x, u64 x_stride, float* out) {
     __shared__ float tile[32][33];
     u32 tx = threadIdx.x % 32, ty = threadIdx.x / 32;
     u64 across = (n + 31) / 32, j = blockIdx.y;
     u64 r0 = blockIdx.x / across * 32, c0 = blockIdx.x % across * 32;
-    if (r0 + ty < m && c0 + tx < n) tile[ty][tx] = x[j * m * n + (r0 + ty) * n + c0 + tx];
+    UNROLLED(l, 4) {
+        u32 r = ty + 8 * l;
+        if (r0 + r < m && c0 + tx < n) tile[r][tx] = x[j * x_stride + (r0 + r) * n + c0 + tx];
+    }
     __syncthreads();
-    if (c0 + ty < n && r0 + tx < m) out[j * m * n + (c0 + ty) * m + r0 + tx] = tile[tx][ty];
+    UNROLLED(l, 4) {
+        u32 c = ty + 8 * l;
+        if (c0 + c < n && r0 + tx < m) out[j * m * n + (c0 + c) * m + r0 + tx] = tile[tx][c];
+    }
 }
 
 // c_j = alpha a_j b_j^T + beta c_j for columns a_j [m] and b_j [n]: a product over one element, which is but written.
@@ -227,7 +233,12 @@ extern "C" __global__ void norm_tangent(u64 total, u64 per, u64 n, const float* 
 // Sums of squares in double: stage 0 one partial sum a block, stage 1 the partial sums in order.
 extern "C" __global__ void sum_squares(u64 n, const float* x, double* part) {
     double sum = 0.0;
-    EACH(i, n) sum += (double)x[i] * x[i];
+    EACH(i, n / 4) {
+        Four four = ((const Four*)x)[i];
+        UNROLLED(l, 4) sum += (double)four.v[l] * four.v[l];
+    }
+    u64 last = n / 4 * 4 + threadIdx.x;
+    if (blockIdx.x == 0 && last < n) sum += (double)x[last] * x[last];
     sum = tree_sum(sum);
     if (threadIdx.x == 0) part[blockIdx.x] = sum;
 }

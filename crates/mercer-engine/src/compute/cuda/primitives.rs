@@ -50,9 +50,14 @@ pub fn fill_random(gpu: &Gpu, y: &mut Tensor, law: Law, rng: &mut Rng) {
 
 pub fn transpose(gpu: &Gpu, x: &Tensor, out: &mut Tensor) {
     let (count, m, n) = x.as_matrices();
+    transpose_at(gpu, [count, m, n], (x.address(), m * n), out.address());
+}
+
+/// The transposes of `count` matrices `[m, n]`, which lie `stride` apart, one after the other.
+pub(super) fn transpose_at(gpu: &Gpu, [count, m, n]: [usize; 3], (x, stride): (u64, usize), out: u64) {
     let tiles = m.div_ceil(32) * n.div_ceil(32);
-    // SAFETY: both tensors hold `count` matrices of m·n elements.
-    unsafe { gpu.launch(compiled(), "transpose", [tiles as u32, count as u32, 1], 1024, 0, &args![m, n, x, out]) };
+    // SAFETY: the callers have found `count` matrices of m·n elements at both addresses.
+    unsafe { gpu.launch(compiled(), "transpose", [tiles as u32, count as u32, 1], 256, 0, &args![m, n, x, stride, out]) };
 }
 
 /// `size` numbers of each of `count` matrices at `x` as bf16 at `out`, `stride` from one matrix to the next.
@@ -161,13 +166,20 @@ fn column_sums(
     over(gpu, "finish_sums", count * n, &args![count, n, chunks, m, finish as i32, part, out, stride]);
 }
 
+/// Adds up the `chunks` partial sums of each of `n` columns of `count` matrices, `[count, chunks, n]`, into `out + j·stride`.
+pub(super) fn finish_sums(gpu: &Gpu, [count, n, chunks]: [usize; 3], part: &Buffer, (out, stride): (u64, usize)) {
+    let rows = 1usize; // Only means divide by it.
+    let finish = Finish::AsTheyAre as i32;
+    over(gpu, "finish_sums", count * n, &args![count, n, chunks, rows, finish, part, out, stride]);
+}
+
 pub fn activation_vjp(gpu: &'static Gpu, g: &mut Tensor, slope: Option<&Tensor>, bias_grad: &StackMut<'_>) {
     let from = [g.address(), slope.map_or(0, Tensor::address)];
     column_sums(gpu, g.as_matrices(), Sum::Scaled, from, Finish::AsTheyAre, place(bias_grad));
 }
 
 /// Address and stride of writable matrices.
-fn place(stack: &StackMut<'_>) -> (u64, usize) {
+pub(super) fn place(stack: &StackMut<'_>) -> (u64, usize) {
     (stack.tensor.address() + 4 * stack.offset as u64, stack.stride)
 }
 

@@ -125,11 +125,14 @@ impl Functions {
         Ok(functions)
     }
 
-    /// Training passes round as `math` says; with bf16 on a GPU, images stay in bf16 from layer to layer
-    /// ([`Network::workspace_in_bf16`]).
+    /// Training passes round as `math` says. On a GPU they are lean ([`Workspace::lean`]), and with bf16 images stay in bf16 from layer
+    /// to layer ([`Network::workspace_in_bf16`]).
     pub(super) fn train_in(&mut self, math: Math) -> Result<()> {
-        if math == Math::Bf16 && self.device() != Device::Cpu {
-            self.passes = self.network.workspace_in_bf16(self.device())?;
+        let device = self.device();
+        if device != Device::Cpu {
+            let in_bf16 = math == Math::Bf16;
+            let passes = if in_bf16 { self.network.workspace_in_bf16(device) } else { self.network.workspace(device) };
+            self.passes = passes?.lean();
         }
         Ok(())
     }
