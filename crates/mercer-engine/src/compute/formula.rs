@@ -386,6 +386,20 @@ fn hermite(n: usize) -> [f64; PARAMETERS] {
 /// in [`Activation::ALL`] and `p` its parameters, and `formula(phi, column, width)`, the `phi` of a unit: sine or cosine in the
 /// halves of a sincos layer.
 pub(super) fn device_functions() -> String {
+    device_functions_in(Arithmetic::F32)
+}
+
+/// The accuracy of the elementary functions of device code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Arithmetic {
+    /// A few units in the last place.
+    F32 = 2,
+    /// A few 1e-7, absolute near zeros of a function: for values that are rounded to TF32 or bf16 next.
+    Fast = 3,
+}
+
+/// The same in another arithmetic.
+pub(super) fn device_functions_in(arithmetic: Arithmetic) -> String {
     struct Write;
     impl Visitor for Write {
         type Output = [String; 2];
@@ -405,11 +419,12 @@ pub(super) fn device_functions() -> String {
     let [values, curvatures] = [0, 1].map(|i| cases.iter().map(|case| case[i].as_str()).collect::<String>());
     let [sin, cos, both] = [Activation::Sin, Activation::Cos, Activation::SinCos].map(Activation::place);
     format!(
-        "#define ARITHMETIC 2\n{PRELUDE}\n\
+        "#define ARITHMETIC {}\n{PRELUDE}\n\
          struct Parameters {{ float v[{PARAMETERS}]; }};\n\
          INLINE int formula(int phi, unsigned column, unsigned width) {{\n\
          return phi == {both} ? (column < width / 2 ? {sin} : {cos}) : phi;\n}}\n\
          INLINE void activate(int phi, const Parameters& p, float z, float& v, float& s) {{\nswitch (phi) {{\n{values}}}\n}}\n\
-         INLINE float curvature(int phi, const Parameters& p, float z, float v, float s) {{\nfloat c = 0.0f;\nswitch (phi) {{\n{curvatures}}}\nreturn c;\n}}\n"
+         INLINE float curvature(int phi, const Parameters& p, float z, float v, float s) {{\nfloat c = 0.0f;\nswitch (phi) {{\n{curvatures}}}\nreturn c;\n}}\n",
+        arithmetic as i32
     )
 }

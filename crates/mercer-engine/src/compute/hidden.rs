@@ -59,7 +59,10 @@ impl Hidden<'_> {
     pub fn values(&self, y: &mut Tensor) -> Result<()> {
         y.reshape(self.z.shape())?;
         self.check();
-        on_gpu!(y, |gpu| Ok(cuda::values(gpu, self, y)));
+        on_gpu!(y, |gpu| {
+            cuda::values(gpu, self, y);
+            Ok(())
+        });
         copy(self.z, y);
         bias_activation(self.bias, self.phi, y, None);
         Ok(())
@@ -70,9 +73,15 @@ impl Hidden<'_> {
     pub fn vjp(&self, g: &Tensor, dz: &mut Tensor, bias_grad: Option<StackMut<'_>>) -> Result<()> {
         let (count, _, n) = self.check();
         assert!(g.shape() == self.z.shape(), "hidden units {} and a gradient {g}", self.z);
-        assert!(bias_grad.as_ref().is_none_or(|b| b.count == count && b.rows * b.cols == n), "the gradient of the bias");
+        assert!(
+            bias_grad.as_ref().is_none_or(|b| b.count == count && b.rows * b.cols == n),
+            "the gradient of the bias"
+        );
         self.shape_gradient(dz)?;
-        on_gpu!(g, |gpu| Ok(cuda::vjp(gpu, self, g, dz, bias_grad.as_ref())));
+        on_gpu!(g, |gpu| {
+            cuda::vjp(gpu, self, g, dz, bias_grad.as_ref());
+            Ok(())
+        });
         let [_, slope] = self.both()?;
         copy(g, dz);
         activation_vjp(dz, Some(&slope), bias_grad);
@@ -101,7 +110,10 @@ impl Hidden<'_> {
         assert!(w.rows() * w.cols() == n && bias.is_none_or(|b| b.rows * b.cols == 1), "a head {w} on {n} units");
         [Some(w), bias].iter().flatten().for_each(|stack| stack.check(count));
         y.reshape(&[count, m, 1])?;
-        on_gpu!(y, |gpu| Ok(cuda::head(gpu, self, w, bias, y)));
+        on_gpu!(y, |gpu| {
+            cuda::head(gpu, self, w, bias, y);
+            Ok(())
+        });
         let [value, _] = self.both()?;
         gemm(1.0, value.stack(), w, Store::Replace, y.stack_mut());
         bias_activation(bias, Activation::Identity, y, None);
@@ -116,9 +128,18 @@ impl Hidden<'_> {
         w.check(count);
         grad.check(count, n);
         self.shape_gradient(dz)?;
-        on_gpu!(g, |gpu| Ok(cuda::head_vjp(gpu, self, w, g, dz, &grad)));
+        on_gpu!(g, |gpu| {
+            cuda::head_vjp(gpu, self, w, g, dz, &grad);
+            Ok(())
+        });
         let [value, slope] = self.both()?;
-        gemm(1.0, value.stack().t(), g.stack(), Store::Replace, grad.tensor.matrices_mut(grad.w, grad.stride, count, n, 1));
+        gemm(
+            1.0,
+            value.stack().t(),
+            g.stack(),
+            Store::Replace,
+            grad.tensor.matrices_mut(grad.w, grad.stride, count, n, 1),
+        );
         gemm(1.0, g.stack(), w.t(), Store::Replace, dz.stack_mut());
         activation_vjp(dz, Some(&slope), grad.bias.map(|at| grad.tensor.matrices_mut(at, grad.stride, count, 1, n)));
         Ok(())

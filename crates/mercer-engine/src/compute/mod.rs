@@ -61,7 +61,7 @@ pub use elementwise::{
 };
 pub use formula::{Activation, PARAMETERS, SIGMOID_LIKE};
 pub use gemm::{Store, dense, gemm};
-pub use hidden::{Hidden, HeadGradient};
+pub use hidden::{HeadGradient, Hidden};
 pub use jet::{elliptic, jet, points_jet};
 pub use norm::{centre, l2_norm, l2_norm_tangent, scale_columns};
 pub use pool::{Pool, average_pool, average_pool_vjp, max_pool, max_pool_jvp, max_pool_vjp};

@@ -110,8 +110,13 @@ fn derivatives_agree_with_differences_and_with_each_other() {
 /// Lean passes have the outputs and the gradients of the others, to rounding, and refuse what needs more than they keep.
 #[test]
 fn lean_passes_have_the_same_gradients() {
-    let heads = ["dense(6) tanh dense(4) sincos dense(1)", "dense(5, b=no) sin dense(1, b=no)", "dense(4) gelu | dense(3) erf dense(1) sin"];
-    let heads = heads.into_iter().chain(["dense(6) relu | dense(1)", "dense(4) sin dense(1) dense(3) tanh dense(1) l2norm"]);
+    let heads = [
+        "dense(6) tanh dense(4) sincos dense(1)",
+        "dense(5, b=no) sin dense(1, b=no)",
+        "dense(4) gelu | dense(3) erf dense(1) sin",
+    ];
+    let heads =
+        heads.into_iter().chain(["dense(6) relu | dense(1)", "dense(4) sin dense(1) dense(3) tanh dense(1) l2norm"]);
     for text in architectures().into_iter().chain(heads.map(String::from)) {
         let (net, theta, mut plain, mut rng) = start(&text, 3, 3, 5);
         let mut lean = net.workspace(Device::Cpu).unwrap().lean();

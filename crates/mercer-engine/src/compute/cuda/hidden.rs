@@ -6,31 +6,58 @@ use super::memory::Buffer;
 use super::module::Source;
 use super::primitives::{finish_sums, place, scratch};
 use crate::compute::Math;
-use crate::compute::formula::{Activation, device_functions};
+use crate::compute::formula::{Activation, Arithmetic, device_functions_in};
 use crate::compute::hidden::{HeadGradient, Hidden};
 use crate::compute::stack::{Stack, StackMut};
 use crate::compute::tensor::Tensor;
 use std::collections::HashMap;
 use std::sync::{LazyLock, Mutex};
 
-/// Blocks that fill any device.
-const BLOCKS: usize = 1056;
+/// Blocks that fill any device so many times that it hardly matters how few the last ones are.
+const BLOCKS: usize = 8448;
 /// Least number of rows of a block.
 const LEAST_ROWS: usize = 64;
 
-/// The source for an activation, whose kernels access `pack` elements at a time, 1 or 4, and write gradients as they are or transposed.
-pub(super) fn hidden_source(phi: Activation, pack: usize, turned: bool) -> String {
-    let (functions, place, write) = (device_functions(), phi.place(), if turned { "turned" } else { "as_it_is" });
-    let constants = format!("#define V {pack}\n#define PHI {place}\n#define WRITE {write}");
-    format!("{constants}\n{functions}\n{}", include_str!("hidden.cu"))
+/// How the kernels of an activation are compiled.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Variant {
+    /// Elements that they access at a time: 1 or 4.
+    pub pack: usize,
+    /// Whether they write gradients transposed.
+    pub turned: bool,
+    pub arithmetic: Arithmetic,
 }
 
+/// The source for an activation.
+pub(super) fn hidden_source(phi: Activation, Variant { pack, turned, arithmetic }: Variant) -> String {
+    let (place, write) = (phi.place(), if turned { "turned" } else { "as_it_is" });
+    let constants = format!("#define V {pack}\n#define PHI {place}\n#define WRITE {write}");
+    format!("{constants}\n{}\n{}", device_functions_in(arithmetic), include_str!("hidden.cu"))
+}
+
+/// Sources of the kernels of activations, by their places.
+type Sources = HashMap<(usize, Variant), Source>;
+
 /// The source for `phi`, whatever its parameters.
-fn source(phi: Activation, pack: usize, turned: bool) -> Source {
-    static SOURCES: LazyLock<Mutex<HashMap<(usize, usize, bool), Source>>> = LazyLock::new(Mutex::default);
+fn source(phi: Activation, variant: Variant) -> Source {
+    static SOURCES: LazyLock<Mutex<Sources>> = LazyLock::new(Mutex::default);
     let mut sources = lock(&SOURCES);
-    let new = || Source::new(hidden_source(phi, pack, turned));
-    sources.entry((phi.place(), pack, turned)).or_insert_with(new).clone()
+    sources.entry((phi.place(), variant)).or_insert_with(|| Source::new(hidden_source(phi, variant))).clone()
+}
+
+/// Some of the sources, as `(name, text)`: every formula, and every way of reading and writing.
+pub(super) fn sources() -> Vec<(String, String)> {
+    let single = |arithmetic| Variant { pack: 1, turned: false, arithmetic };
+    let fours = |turned, arithmetic| Variant { pack: 4, turned, arithmetic };
+    let every = Activation::ALL.into_iter().map(|phi| (phi, single(Arithmetic::Fast), "1-fast"));
+    let some = [Activation::SinCos, Activation::Gelu].into_iter().flat_map(|phi| {
+        let turned = (phi, fours(true, Arithmetic::Fast), "4-fast-turned");
+        [(phi, single(Arithmetic::F32), "1"), (phi, fours(false, Arithmetic::F32), "4"), turned]
+    });
+    every
+        .chain(some)
+        .map(|(phi, variant, how)| (format!("hidden-{}-{how}", phi.name()), hidden_source(phi, variant)))
+        .collect()
 }
 
 /// Elements that kernels on rows of `n` units access at a time. In rows of less than a warp's fours, lanes would be idle.
@@ -54,7 +81,9 @@ impl Shape {
         let pack = pack(width);
         let n = width / pack;
         let chunks = (BLOCKS / (count * n.div_ceil(32)).max(1)).clamp(1, m.div_ceil(LEAST_ROWS).max(1));
-        let source = source(hidden.phi, pack, turned(gpu, hidden.z.as_matrices()));
+        let arithmetic = if gpu.math() == Math::F32 { Arithmetic::F32 } else { Arithmetic::Fast };
+        let turned = turned(gpu, (count, m, width));
+        let source = source(hidden.phi, Variant { pack, turned, arithmetic });
         Shape { count, m, n, pack, per: m.div_ceil(chunks).max(1), source }
     }
 

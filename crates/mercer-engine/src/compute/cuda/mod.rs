@@ -56,7 +56,6 @@ mod staging;
 pub(crate) mod triangle;
 pub(super) mod views;
 
-use crate::compute::formula::Activation;
 pub use gpu::{Description, Gpu, describe_all, gpu, visible};
 pub use graph::Replay;
 pub use launch::Arg;
@@ -78,15 +77,11 @@ pub fn sources() -> Vec<(String, String)> {
         ("images", images::source()),
         ("channels-1", images::channels_source(1)),
         ("channels-4", images::channels_source(4)),
-        ("hidden-1-sincos", hidden::hidden_source(Activation::SinCos, 1, false)),
-        ("hidden-4-gelu", hidden::hidden_source(Activation::Gelu, 4, false)),
-        ("hidden-4-sincos-turned", hidden::hidden_source(Activation::SinCos, 4, true)),
-        ("hidden-4-relu-turned", hidden::hidden_source(Activation::Relu, 4, true)),
         ("panel", panel::source()),
         ("points", points::source()),
         ("small", small::source()),
         ("triangle", triangle::source()),
         ("views", views::source()),
     ];
-    sources.map(|(name, text)| (name.into(), text)).into()
+    sources.map(|(name, text)| (name.into(), text)).into_iter().chain(hidden::sources()).collect()
 }

@@ -57,7 +57,9 @@ pub fn transpose(gpu: &Gpu, x: &Tensor, out: &mut Tensor) {
 pub(super) fn transpose_at(gpu: &Gpu, [count, m, n]: [usize; 3], (x, stride): (u64, usize), out: u64) {
     let tiles = m.div_ceil(32) * n.div_ceil(32);
     // SAFETY: the callers have found `count` matrices of m·n elements at both addresses.
-    unsafe { gpu.launch(compiled(), "transpose", [tiles as u32, count as u32, 1], 256, 0, &args![m, n, x, stride, out]) };
+    unsafe {
+        gpu.launch(compiled(), "transpose", [tiles as u32, count as u32, 1], 256, 0, &args![m, n, x, stride, out])
+    };
 }
 
 /// `size` numbers of each of `count` matrices at `x` as bf16 at `out`, `stride` from one matrix to the next.
