@@ -9,7 +9,7 @@ use crate::kernel::Kernel;
 use crate::linalg::{Cholesky, Panel, Part, matmul, matmul_into, solve_lower_transposed};
 use crate::operator::memory::zeros;
 use crate::operator::{
-    Extension, KernelFeatures, Operator, Pair, Precision, Real, Side, Strips, Workspace, gram, in_precision, ranges,
+    Extension, Factor, KernelFeatures, Operator, Pair, Precision, Real, Side, Strips, Workspace, gram, in_precision, ranges,
     typed,
 };
 use crate::{Error, FitContext, Result, fail_if};
@@ -312,6 +312,9 @@ impl NystromFeatures {
 
     /// Strip by strip: kernel values, then their product with N while they are in cache, straight into the result.
     fn eval<T: Real>(&self, x: Rows<'_>) -> Array2<T> {
+        if let Some(normalisation) = Factor::new(self.normalisation.view(), self.triangular) {
+            return self.strips(x, self.dim(), |c, out| normalisation.product(c, out));
+        }
         let normalisation = self.normalisation.mapv(T::of);
         self.strips(x, self.dim(), |c, out| self.normalise(c, normalisation.view(), out))
     }
