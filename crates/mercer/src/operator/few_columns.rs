@@ -227,9 +227,8 @@ fn single<T: Real, const FMA: bool, const BOTH: bool>(
 ) {
     let mut all = [[T::default(); GROUP]; ROWS];
     let whole = v.len() / GROUP * GROUP;
-    let sixteen = |values: &[T], start: usize| -> [T; GROUP] {
-        std::array::from_fn(|c| values[start..start + GROUP][c])
-    };
+    let sixteen =
+        |values: &[T], start: usize| -> [T; GROUP] { std::array::from_fn(|c| values[start..start + GROUP][c]) };
     for start in (0..whole).step_by(GROUP) {
         let v = sixteen(v, start);
         let mut t = if BOTH { sixteen(y, start) } else { v };

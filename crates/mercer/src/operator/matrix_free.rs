@@ -1,8 +1,8 @@
 use super::couple::Couple;
 use super::cuda::{CudaOperator, compiles, image_diagonal};
+use super::few_columns::{Products, Vectors};
 use super::memory::zeros;
 use super::points::{Plan, Prepared};
-use super::few_columns::{Products, Vectors};
 use super::tile::{Place, SIDE, Workspace, area, make_symmetric, ranges, upper_tiles};
 use super::{
     DenseOperator, Extension, KernelFeatures, Operator, Points, Precision, Real, gram_cross, gram_reported,
@@ -472,7 +472,10 @@ mod tests {
             // Each value of the triangle once, and those of tiles on the diagonal twice.
             let total: usize = tiles.iter().map(area).sum();
             let each = |share: &&[Place]| share.iter().map(area).sum::<usize>();
-            assert!(total >= n * (n + 1) / 2 && shares.iter().all(|s| each(s) <= total / parts + 2 * SIDE * SIDE), "{n}");
+            assert!(
+                total >= n * (n + 1) / 2 && shares.iter().all(|s| each(s) <= total / parts + 2 * SIDE * SIDE),
+                "{n}"
+            );
         }
     }
 }

@@ -4,12 +4,12 @@
 use super::Real;
 use super::points::{Plan, Prepared, View};
 use crate::kernel::Statistic;
-use crate::simd::{Level, Num, vectorized};
+use crate::simd::Level;
 use ndarray::{ArrayView2, ArrayViewMut2, s};
 use std::ops::Range;
 
 /// Rows and columns of a block of sums, which stays in registers: of the 32 that AVX-512 has, 12 in f32 and 24 in f64.
-pub(super) const ROWS: usize = 6;
+pub const ROWS: usize = 6;
 const COLUMNS: usize = 32;
 /// The most coordinates of a point for which this is faster.
 const MOST: usize = 256;
@@ -20,7 +20,7 @@ const DEEP: usize = 1024;
 /// Some coordinate of so many points.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
-struct Line<T>([T; COLUMNS]);
+pub struct Line<T>([T; COLUMNS]);
 
 /// Points of a set, 32 side by side, so that a vector register holds one coordinate of several.
 pub(super) struct Packed<T> {
@@ -40,7 +40,7 @@ impl<T> Default for Packed<T> {
 pub(super) fn packs<T: Real>(plan: &Plan, statistic: usize, b: &Prepared<T>) -> bool {
     let (view, kind) = plan.statistics[statistic];
     let p = b.views[view].x.ncols();
-    kind == Statistic::Dot && plan.images[view].is_none() && (1..=MOST).contains(&p) && Level::best() == Level::Avx512
+    kind == Statistic::Dot && plan.images[view].is_none() && (1..=MOST).contains(&p) && packing_pays()
 }
 
 impl<T: Real> Packed<T> {
@@ -51,6 +51,7 @@ impl<T: Real> Packed<T> {
         (b, view, columns): (&Prepared<T>, usize, Range<usize>),
         out: &mut [T],
     ) {
+        assert!(packing_pays(), "packed points are for AVX-512");
         let p = a.x.ncols();
         let first = self.hold(b, view, columns.clone()) / COLUMNS * p;
         let last = first + columns.len().div_ceil(COLUMNS) * p;
@@ -59,7 +60,8 @@ impl<T: Real> Packed<T> {
             // Rows beyond the last are computed like it, and not written.
             let row = |r: usize| (start + r).min(rows.end - 1) * p;
             let few: [&[T]; ROWS] = std::array::from_fn(|r| &x[row(r)..row(r) + p]);
-            few_rows(few, &self.lines[first..last], out, columns.len(), 0);
+            // SAFETY: AVX-512 is there.
+            unsafe { few_rows(few, &self.lines[first..last], out, columns.len(), 0) };
         }
     }
 
@@ -74,7 +76,9 @@ impl<T: Real> Packed<T> {
         let (x, p) = (b.views[view].x.as_slice().expect("points lie row by row"), b.views[view].x.ncols());
         self.lines.clear();
         self.lines.resize(columns.len().div_ceil(COLUMNS) * p, Line([T::default(); COLUMNS]));
-        for (lines, points) in self.lines.chunks_exact_mut(p).zip(x[columns.start * p..columns.end * p].chunks(COLUMNS * p)) {
+        for (lines, points) in
+            self.lines.chunks_exact_mut(p).zip(x[columns.start * p..columns.end * p].chunks(COLUMNS * p))
+        {
             for (j, point) in points.chunks_exact(p).enumerate() {
                 lines.iter_mut().zip(point).for_each(|(line, x)| line.0[j] = *x);
             }
@@ -105,7 +109,7 @@ impl<T: Real> Factor<T> {
             };
             (0..last).map(line).collect()
         };
-        (m <= DEEP && Level::best() == Level::Avx512).then(|| Factor { panels: (0..r).step_by(COLUMNS).map(panel).collect(), r })
+        (m <= DEEP && packing_pays()).then(|| Factor { panels: (0..r).step_by(COLUMNS).map(panel).collect(), r })
     }
 
     /// `out = A B` `[n, r]` for `A` `[n, m]`.
@@ -116,50 +120,94 @@ impl<T: Real> Factor<T> {
         for (panel, column) in self.panels.iter().zip((0..).step_by(COLUMNS)) {
             for (out, start) in out.chunks_mut(ROWS * r).zip((0..n).step_by(ROWS)) {
                 let row = |i: usize| &a[(start + i).min(n - 1) * m..][..panel.len()];
-                few_rows(std::array::from_fn(row), panel, out, r, column);
+                // SAFETY: there is no factor without AVX-512.
+                unsafe { few_rows(std::array::from_fn(row), panel, out, r, column) };
             }
         }
     }
 }
 
-vectorized! {
-    /// Dot products of the points `a` `[ROWS, p]` with packed ones, into as many rows of `width` as `out` has, from a column on.
-    fn few_rows<FMA, 'a, T: Real>(
-        a: [&'a [T]; ROWS], lines: &'a [Line<T>], out: &'a mut [T], width: usize, column: usize
-    ) {
-        let p = a[0].len();
-        let mut block = [[T::default(); COLUMNS]; ROWS];
-        for (lines, start) in lines.chunks_exact(p).zip((column..width).step_by(COLUMNS)) {
-            sums::<T, FMA>(a, lines, &mut block);
-            let columns = COLUMNS.min(width - start);
-            for (out, sums) in out.chunks_exact_mut(width).zip(&block) {
-                let out = &mut out[start..start + columns];
-                match out.first_chunk_mut() {
-                    Some(out) => *out = *sums,
-                    None => out.copy_from_slice(&sums[..columns]),
+/// Dot products of the rows `a` `[ROWS, p]` with packed ones, into as many rows of `width` as `out` has, from a column on.
+///
+/// # Safety
+/// The CPU has AVX-512.
+unsafe fn few_rows<T: Real>(a: [&[T]; ROWS], lines: &[Line<T>], out: &mut [T], width: usize, column: usize) {
+    assert!(a.iter().all(|row| row.len() == a[0].len()), "rows of one length");
+    for (lines, start) in lines.chunks_exact(a[0].len()).zip((column..width).step_by(COLUMNS)) {
+        let columns = COLUMNS.min(width - start);
+        if columns == COLUMNS && out.len() == ROWS * width {
+            // SAFETY: the CPU has AVX-512; there is a line for each coordinate, and room for ROWS rows and COLUMNS columns.
+            unsafe { T::block(a, lines, &mut out[start..], width) };
+            continue;
+        }
+        let mut block = [T::default(); ROWS * COLUMNS];
+        // SAFETY: as above.
+        unsafe { T::block(a, lines, &mut block, COLUMNS) };
+        for (out, sums) in out.chunks_exact_mut(width).zip(block.chunks_exact(COLUMNS)) {
+            out[start..start + columns].copy_from_slice(&sums[..columns]);
+        }
+    }
+}
+
+/// Whether the CPU has the registers for it.
+fn packing_pays() -> bool {
+    Level::best() == Level::Avx512
+}
+
+/// A type whose sums of products fill registers of AVX-512.
+pub trait Block: Sized {
+    /// `to_rc = Σ_f a_rf b_fc` for ROWS rows and COLUMNS columns; rows of `to` are `stride` apart.
+    ///
+    /// # Safety
+    /// The CPU has AVX-512, each of `a` has a value for each of the `lines`, and the last value that is written lies in `to`.
+    #[doc(hidden)]
+    unsafe fn block(a: [&[Self]; ROWS], lines: &[Line<Self>], to: &mut [Self], stride: usize);
+}
+
+macro_rules! block {
+    ($type:ident, $vector:ident, $zero:ident, $one:ident, $load:ident, $fma:ident, $store:ident) => {
+        impl Block for $type {
+            #[cfg(target_arch = "x86_64")]
+            unsafe fn block(a: [&[$type]; ROWS], lines: &[Line<$type>], to: &mut [$type], stride: usize) {
+                use std::arch::x86_64::{$fma, $load, $one, $store, $vector, $zero};
+                const LANES: usize = 64 / size_of::<$type>();
+                const VECTORS: usize = COLUMNS / LANES;
+
+                // Written out in vectors, because the compiler does not keep arrays of numbers in registers reliably.
+                #[target_feature(enable = "avx512f")]
+                unsafe fn sums(a: [&[$type]; ROWS], lines: &[Line<$type>], to: &mut [$type], stride: usize) {
+                    let mut sums = [[$zero(); VECTORS]; ROWS];
+                    for (f, Line(b)) in lines.iter().enumerate() {
+                        // SAFETY: a line has COLUMNS values.
+                        let b: [$vector; VECTORS] =
+                            std::array::from_fn(|v| unsafe { $load(b.as_ptr().add(v * LANES)) });
+                        for (sums, a) in sums.iter_mut().zip(a) {
+                            // SAFETY: by the caller, there is a value for each line.
+                            let a = $one(unsafe { *a.get_unchecked(f) });
+                            sums.iter_mut().zip(b).for_each(|(sum, b)| *sum = $fma(a, b, *sum));
+                        }
+                    }
+                    for (r, sums) in sums.into_iter().enumerate() {
+                        for (v, sum) in sums.into_iter().enumerate() {
+                            // SAFETY: by the caller, this lies in `to`.
+                            unsafe { $store(to.as_mut_ptr().add(r * stride + v * LANES), sum) };
+                        }
+                    }
                 }
+                debug_assert!(a.iter().all(|a| a.len() == lines.len()) && to.len() >= (ROWS - 1) * stride + COLUMNS);
+                // SAFETY: by the caller.
+                unsafe { sums(a, lines, to, stride) }
             }
-        }
-    }
-}
 
-/// `block_rc = Σ_f a_rf b_fc`. A function of its own, because the compiler keeps its sums in registers only where nothing else
-/// reads them.
-#[inline(always)]
-fn sums<T: Real, const FMA: bool>(a: [&[T]; ROWS], lines: &[Line<T>], block: &mut [[T; COLUMNS]; ROWS]) {
-    assert!(a.iter().all(|a| a.len() == lines.len()), "a line for each coordinate");
-    let mut sums = [[T::default(); COLUMNS]; ROWS];
-    for (f, Line(b)) in lines.iter().enumerate() {
-        for r in 0..ROWS {
-            // SAFETY: there are as many coordinates as lines.
-            let a = unsafe { *a[r].get_unchecked(f) }.lane::<FMA>();
-            for c in 0..COLUMNS {
-                sums[r][c] = T::of_lane(a.mul_add(b[c].lane::<FMA>(), sums[r][c].lane::<FMA>()));
+            #[cfg(not(target_arch = "x86_64"))]
+            unsafe fn block(_: [&[$type]; ROWS], _: &[Line<$type>], _: &mut [$type], _: usize) {
+                unreachable!("no such CPU has AVX-512")
             }
         }
-    }
-    *block = sums;
+    };
 }
+block!(f32, __m512, _mm512_setzero_ps, _mm512_set1_ps, _mm512_loadu_ps, _mm512_fmadd_ps, _mm512_storeu_ps);
+block!(f64, __m512d, _mm512_setzero_pd, _mm512_set1_pd, _mm512_loadu_pd, _mm512_fmadd_pd, _mm512_storeu_pd);
 
 #[cfg(test)]
 mod tests {
@@ -177,7 +225,13 @@ mod tests {
     }
 
     /// The largest error of the dot products, in units of roundoff of a sum of p terms of size one.
-    fn off<T: Real>(a: &Prepared<T>, b: &Prepared<T>, rows: Range<usize>, columns: Range<usize>, packed: &mut Packed<T>) -> f64 {
+    fn off<T: Real>(
+        a: &Prepared<T>,
+        b: &Prepared<T>,
+        rows: Range<usize>,
+        columns: Range<usize>,
+        packed: &mut Packed<T>,
+    ) -> f64 {
         let (x, z) = (&a.views[0].x, &b.views[0].x);
         let mut out = vec![T::of(f64::NAN); rows.len() * columns.len()];
         packed.dots((&a.views[0], rows.clone()), (b, 0, columns.clone()), &mut out);
@@ -243,7 +297,9 @@ mod tests {
 
     #[test]
     fn points_of_many_coordinates_and_other_statistics_are_not_packed() {
-        for (text, p, can) in [("linear", 256, true), ("rbf(1)", 3, true), ("linear", 257, false), ("laplacian(1)", 3, false)] {
+        for (text, p, can) in
+            [("linear", 256, true), ("rbf(1)", 3, true), ("linear", 257, false), ("laplacian(1)", 3, false)]
+        {
             let x = Array2::<f64>::ones((2, p));
             let plan = Plan::new(&Kernel::parse(text).unwrap(), x.view().into());
             let packed = packs(&plan, 0, &plan.points::<f32>(x.view().into()));
