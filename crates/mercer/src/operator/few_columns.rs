@@ -172,6 +172,7 @@ fn row_slices<'k, T: Real>(k: &'k ArrayView2<T>, first: usize) -> [&'k [T]; ROWS
 
 /// `sums += K v` `[ROWS, GROUP]` and, if `BOTH`, `y += Kᵀ w` `[columns, GROUP]`.
 #[inline(always)]
+#[allow(clippy::needless_range_loop, reason = "loops of this form become vector code")]
 fn group<T: Real, const FMA: bool, const BOTH: bool>(
     k: [&[T]; ROWS],
     v: &[Line<T>],
@@ -218,6 +219,7 @@ vectorized! {
 
 /// `sums += K v` `[ROWS]` and, if `BOTH`, `y += Kᵀ w` `[columns]`, sixteen columns of K at a time.
 #[inline(always)]
+#[allow(clippy::needless_range_loop, reason = "loops of this form become vector code")]
 fn single<T: Real, const FMA: bool, const BOTH: bool>(
     k: [&[T]; ROWS],
     v: &[T],
