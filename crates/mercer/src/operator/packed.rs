@@ -244,6 +244,9 @@ mod tests {
 
     #[test]
     fn dot_products_of_any_number_of_points_are_right() {
+        if !packing_pays() {
+            return;
+        }
         fn check<T: Real>() {
             for p in [1, 2, 7, 64, 256] {
                 let ((_, a), (_, b)) = (prepared::<T>(40, p, 1), prepared::<T>(130, p, 2));
@@ -288,6 +291,9 @@ mod tests {
 
     #[test]
     fn another_set_with_the_same_rows_is_packed_anew() {
+        if !packing_pays() {
+            return;
+        }
         let ((_, a), mut packed) = (prepared::<f64>(8, 3, 1), Packed::default());
         for seed in 2..5 {
             let (_, b) = prepared(8, 3, seed);
