@@ -5,7 +5,7 @@ use super::cuda;
 use super::matrix_free::{cross_block, cross_rows, gpu_for};
 use super::memory::zeros;
 use super::points::{Plan, Prepared};
-use super::tile::{Workspace, deal, make_symmetric, ranges, upper_tiles};
+use super::tile::{Workspace, area, deal, make_symmetric, ranges, upper_tiles};
 use super::{Precision, Real, in_precision, typed};
 use crate::compute::Device;
 use crate::compute::cuda::Gpu;
@@ -90,6 +90,8 @@ impl<'a, T: Real> Symmetric<'a, T> {
         let inside = |tile: &Range<usize>| band.contains(&tile.start);
         let mut tiles = upper_tiles(n, self.couple.plan.side());
         tiles.retain(|(rows, columns)| inside(rows) || inside(columns));
+        // The largest first, so that all threads end at the same time.
+        tiles.sort_by_key(|tile| std::cmp::Reverse(area(tile)));
         let done = Mutex::new(0);
         deal(&tiles, |workspace, (rows, columns)| {
             let kept = self

@@ -1,8 +1,9 @@
 use super::couple::Couple;
 use super::cuda::{CudaOperator, compiles, image_diagonal};
+use super::few_columns::{Products, Vectors};
 use super::memory::zeros;
 use super::points::{Plan, Prepared};
-use super::tile::{Workspace, make_symmetric, ranges};
+use super::tile::{Place, SIDE, Workspace, area, make_symmetric, ranges, upper_tiles};
 use super::{
     DenseOperator, Extension, KernelFeatures, Operator, Points, Precision, Real, gram_cross, gram_reported,
     in_precision,
@@ -322,28 +323,55 @@ pub(super) fn strips() -> usize {
 
 /// `K V` over tiles on and above the diagonal: `Y_I += K_IJ V_J` and, off the diagonal, `Y_J += K_IJᵀ V_I`.
 fn symmetric_apply<T: Real>(plan: &Plan, x: &Prepared<T>, diagonal: &Array1<f64>, v: ArrayView2<f64>) -> Array2<f64> {
+    if v.is_empty() {
+        return Array2::zeros(v.dim());
+    }
     let couple = Couple::new(plan, x, x, |rows| diagonal.select(Axis(0), rows));
-    let rounded = v.mapv(T::of);
-    let blocks = ranges(x.n, plan.side());
-    let pairs: Vec<(usize, usize)> = (0..blocks.len()).flat_map(|i| (i..blocks.len()).map(move |j| (i, j))).collect();
-    let strip = |pairs: &[(usize, usize)]| {
-        let mut y = Array2::zeros(v.dim());
+    let vectors = Vectors::new(v);
+    let strip = |tiles: &[Place], mut y: ArrayViewMut2<f64>| {
         let mut workspace = Workspace::default();
-        for &(i, j) in pairs {
-            let (rows, columns) = (blocks[i].clone(), blocks[j].clone());
-            let mut k = workspace.tile(&couple, rows.clone(), columns.clone());
-            if i == j {
+        for (rows, columns) in tiles {
+            let (rows, columns) = (rows.clone(), columns.clone());
+            if rows == columns {
+                let mut k = workspace.tile(&couple, rows.clone(), rows.clone());
                 make_symmetric(&mut k, diagonal.slice(s![rows.clone()]));
+                Products::new(None, &vectors, columns).strip(rows.clone(), k.view(), y.slice_mut(s![rows, ..]));
             } else {
-                add_product(y.slice_mut(s![columns.clone(), ..]), k.t(), rounded.slice(s![rows.clone(), ..]));
+                let mut products = Products::new(Some(&vectors), &vectors, columns.clone());
+                products.tile(&mut workspace, &couple, rows.clone(), y.slice_mut(s![rows, ..]));
+                products.finish(y.slice_mut(s![columns, ..]));
             }
-            add_product(y.slice_mut(s![rows, ..]), k.view(), rounded.slice(s![columns, ..]));
         }
-        y
     };
-    let each = pairs.len().div_ceil(strips()).max(1);
-    let partial: Vec<Array2<f64>> = pairs.par_chunks(each).map(strip).collect();
-    partial.into_iter().reduce(|a, b| a + b).unwrap_or_else(|| Array2::zeros(v.dim()))
+    let tiles = upper_tiles(x.n, plan.side());
+    let shares = shares(&tiles, strips());
+    let mut partial: Vec<f64> = zeros(shares.len() * v.len());
+    let work = partial.par_chunks_mut(v.len()).zip(shares).with_max_len(1);
+    work.for_each(|(y, tiles)| strip(tiles, ArrayViewMut2::from_shape(v.dim(), y).expect("n·k sums")));
+    let mut y = Array2::zeros(v.dim());
+    let sums = y.as_slice_mut().expect("row by row").par_chunks_mut(SIDE * v.ncols()).enumerate();
+    sums.for_each(|(chunk, sums)| {
+        for part in partial.chunks_exact(v.len()) {
+            sums.iter_mut().zip(&part[chunk * SIDE * v.ncols()..]).for_each(|(sum, y)| *sum += y);
+        }
+    });
+    y
+}
+
+/// Splits tiles into at most `parts` runs of about the same number of values.
+fn shares(tiles: &[Place], parts: usize) -> Vec<&[Place]> {
+    let total: usize = tiles.iter().map(area).sum();
+    let (mut shares, mut start, mut before) = (vec![], 0, 0);
+    for (end, tile) in tiles.iter().enumerate() {
+        // The share of a tile is that of its middle.
+        if (2 * before + area(tile)) * parts / (2 * total) > shares.len() && end > start {
+            shares.push(&tiles[start..end]);
+            start = end;
+        }
+        before += area(tile);
+    }
+    shares.push(&tiles[start..]);
+    shares
 }
 
 /// `y += K v` with the product in `T` and the sum in f64.
@@ -362,17 +390,21 @@ pub(super) fn cross_block<T: Real>(couple: &Couple<'_, T>) -> Array2<T> {
 pub(super) fn cross_rows<T: Real>(couple: &Couple<'_, T>, rows: Range<usize>) -> Array2<T> {
     let (n, m) = (rows.len(), couple.b.n);
     let mut out = Array2::from_shape_vec((n, m), zeros(n * m)).expect("n·m values");
-    for_each_tile(couple, rows, out.view_mut(), |out, columns, k| out.slice_mut(s![.., columns]).assign(&k));
+    for_each_tile(couple, rows, out.view_mut(), |workspace, mut out, rows, columns| {
+        workspace.strips(couple, rows.clone(), columns.clone(), |strip, k| {
+            out.slice_mut(s![strip.start - rows.start..strip.end - rows.start, columns.clone()]).assign(&k);
+        });
+    });
     out
 }
 
-/// Calls `work(rows of out, columns, tile)` for the tiles of the rows `rows` of `κ(a, b)`; strips of rows of `out` `[h, ·]` are on
-/// threads.
+/// Calls `work(workspace, out, rows, columns)` for the tiles of the rows `rows` of `κ(a, b)`, with the rows of `out` `[h, ·]` that
+/// belong to them; strips of rows are on threads.
 fn for_each_tile<T: Real, O: Send>(
     couple: &Couple<'_, T>,
     rows: Range<usize>,
     mut out: ArrayViewMut2<O>,
-    work: impl Fn(&mut ArrayViewMut2<O>, Range<usize>, ArrayView2<T>) + Sync,
+    work: impl Fn(&mut Workspace<T>, ArrayViewMut2<O>, Range<usize>, Range<usize>) + Sync,
 ) {
     let side = couple.plan.side();
     let columns = ranges(couple.b.n, side);
@@ -381,8 +413,7 @@ fn for_each_tile<T: Real, O: Send>(
         out.axis_chunks_iter_mut(Axis(0), side).zip(ranges(rows.len(), side).into_iter().map(strip)).collect();
     strips.into_par_iter().for_each_init(Workspace::default, |workspace, (mut out, rows)| {
         for columns in &columns {
-            let tile = workspace.tile(couple, rows.clone(), columns.clone());
-            work(&mut out, columns.clone(), tile.view());
+            work(workspace, out.view_mut(), rows.clone(), columns.clone());
         }
     });
 }
@@ -420,10 +451,31 @@ fn cross_apply_in<T: Real>(kernel: &Kernel, x: Rows<'_>, z: Rows<'_>, a: ArrayVi
     let plan = Plan::new(kernel, z);
     let (px, pz) = (plan.points::<T>(x), plan.points::<T>(z));
     let couple = Couple::new(&plan, &px, &pz, |rows| plan.diagonal(x.select(rows).rows()));
-    let rounded = a.mapv(T::of);
+    let vectors = Vectors::new(a);
     let mut y = Array2::zeros((x.n(), a.ncols()));
-    for_each_tile(&couple, 0..couple.a.n, y.view_mut(), |y, columns, k| {
-        add_product(y.view_mut(), k, rounded.slice(s![columns, ..]));
+    for_each_tile(&couple, 0..couple.a.n, y.view_mut(), |workspace, y, rows, columns| {
+        Products::new(None, &vectors, columns).tile(workspace, &couple, rows, y);
     });
     y
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_all_tiles_in_order_and_about_equal() {
+        for (n, parts) in [(1, 8), (384, 8), (500, 8), (8000, 8), (8000, 16), (3000, 1)] {
+            let tiles = upper_tiles(n, SIDE);
+            let shares = shares(&tiles, parts);
+            assert!(shares.concat() == tiles && shares.len() <= parts && shares.iter().all(|share| !share.is_empty()));
+            // Each value of the triangle once, and those of tiles on the diagonal twice.
+            let total: usize = tiles.iter().map(area).sum();
+            let each = |share: &&[Place]| share.iter().map(area).sum::<usize>();
+            assert!(
+                total >= n * (n + 1) / 2 && shares.iter().all(|s| each(s) <= total / parts + 2 * SIDE * SIDE),
+                "{n}"
+            );
+        }
+    }
 }

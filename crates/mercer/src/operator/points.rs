@@ -11,6 +11,7 @@ use crate::data::Rows;
 use crate::kernel::{Base, Kernel, Pair, Statistic};
 use ndarray::{Array1, Array2, ArrayView2, Axis, Zip, s};
 use rayon::prelude::*;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Points that are prepared together.
 const ROWS: usize = 2 * LANES;
@@ -37,6 +38,8 @@ pub(super) struct Plan {
 
 /// Points `[n, d]` as a plan needs them.
 pub(super) struct Prepared<T> {
+    /// No other set has the same.
+    pub(super) id: u64,
     pub(super) n: usize,
     pub(super) views: Vec<View<T>>,
     /// Equal points have equal keys, `[n]`; see [`keys`].
@@ -102,7 +105,7 @@ impl Plan {
 
     /// The points `x` `[n, d]` in precision `T`.
     pub fn points<T: Real>(&self, x: Rows<'_>) -> Prepared<T> {
-        Prepared { n: x.n(), views: self.views_of(x), keys: keys(x) }
+        Prepared { id: new_id(), n: x.n(), views: self.views_of(x), keys: keys(x) }
     }
 
     /// Every lift of the points `x` `[n, d]`.
@@ -144,7 +147,12 @@ impl Plan {
 
     /// Rows of points as a view sees them: shifted, then lifted.
     pub(super) fn seen(&self, rows: ArrayView2<f64>, view: usize) -> Array2<f64> {
-        let shifted = self.shift_of(view).map(|shift| &rows - shift);
+        let shifted = self.shift_of(view).map(|shift| {
+            // Row by row, which is several times as fast as `&rows - shift`.
+            let mut shifted = rows.to_owned();
+            shifted.rows_mut().into_iter().for_each(|mut row| row -= shift);
+            shifted
+        });
         let lifted = |base: &Base| base.lift(shifted.as_ref().map_or(rows, |shifted| shifted.view()));
         let lifted = self.lifts[view].as_ref().and_then(lifted);
         lifted.or(shifted).unwrap_or_else(|| rows.to_owned())
@@ -345,10 +353,17 @@ fn position_or_push<V: PartialEq>(items: &mut Vec<V>, item: V) -> usize {
     })
 }
 
+/// The next number.
+fn new_id() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
 impl<T: Real> Prepared<T> {
     /// The points of these rows, in this order.
     pub(super) fn select(&self, rows: &[usize]) -> Prepared<T> {
         let keys = rows.iter().map(|&i| self.keys[i]).collect();
-        Prepared { n: rows.len(), views: self.views.iter().map(|view| view.select(rows)).collect(), keys }
+        let views = self.views.iter().map(|view| view.select(rows)).collect();
+        Prepared { id: new_id(), n: rows.len(), views, keys }
     }
 }

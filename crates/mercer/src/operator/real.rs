@@ -1,5 +1,6 @@
 //! The two precisions a tile can be computed in.
 
+use super::packed::Block;
 use crate::compute::Device;
 use crate::compute::cuda::Plain;
 use crate::simd::{Lane, Num};
@@ -63,7 +64,7 @@ pub(crate) fn typed<T: Real>(matrix: Box<dyn Any>) -> Array2<T> {
 }
 
 /// `f32` or `f64`: a number that faer multiplies and that has vector lanes for formulas. Example: [`crate::operator::gram`].
-pub trait Real: RealField + Plain + ndarray::ScalarOperand {
+pub trait Real: RealField + Plain + ndarray::ScalarOperand + Block {
     /// The lane of this type; `FMA` says whether products and sums may fuse.
     type Lane<const FMA: bool>: Num;
     /// Which of the two it is.

@@ -1,5 +1,6 @@
 use super::couple::Couple;
-use super::matrix_free::{AnyPoints, add_product, strips};
+use super::few_columns::{Products, Vectors};
+use super::matrix_free::{AnyPoints, strips};
 use super::points::{Plan, Prepared};
 use super::sharded_features::ShardedFeatures;
 use super::tile::{SIDE, Workspace, ranges};
@@ -401,17 +402,17 @@ fn both_products<T: Real>(
 ) -> [Array2<f64>; 2] {
     let b = plan.points::<T>(b);
     let couple = Couple::new(plan, a, &b, |rows| diagonal.select(Axis(0), rows));
-    let (v_a, v_b) = (v_a.slice(s![used.clone(), ..]).mapv(T::of), v_b.mapv(T::of));
+    let (of_a, of_b) = (Vectors::new(v_a), Vectors::new(v_b));
     let (rows, columns) = (ranges(used.len(), plan.side()), ranges(b.n, plan.side()));
     let tiles: Vec<_> = rows.iter().flat_map(|rows| columns.iter().map(move |columns| (rows, columns))).collect();
-    let zeros = || [Array2::zeros(v_a.dim()), Array2::zeros(v_b.dim())];
+    let zeros = || [Array2::zeros((used.len(), v_a.ncols())), Array2::zeros(v_b.dim())];
     let strip = |tiles: &[(&Range<usize>, &Range<usize>)]| {
         let ([mut y_a, mut y_b], mut workspace) = (zeros(), Workspace::default());
         for &(rows, columns) in tiles {
             let at = used.start + rows.start..used.start + rows.end;
-            let k = workspace.tile(&couple, at, columns.clone());
-            add_product(y_a.slice_mut(s![rows.clone(), ..]), k.view(), v_b.slice(s![columns.clone(), ..]));
-            add_product(y_b.slice_mut(s![columns.clone(), ..]), k.t(), v_a.slice(s![rows.clone(), ..]));
+            let mut products = Products::new(Some(&of_a), &of_b, columns.clone());
+            products.tile(&mut workspace, &couple, at, y_a.slice_mut(s![rows.clone(), ..]));
+            products.finish(y_b.slice_mut(s![columns.clone(), ..]));
         }
         [y_a, y_b]
     };

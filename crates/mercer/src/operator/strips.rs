@@ -36,9 +36,10 @@ impl<T: Real> Strips<T> {
         Strips { near: near(&plan, &points, &points, ROOM), plan, points, names, members }
     }
 
-    /// Number of rows of `X` for which `κ(X, Z)` is about as large as one tile.
+    /// Number of rows of `X` for which `κ(X, Z)` takes about half an L2 cache, as one tile in f32 does.
     pub fn height(&self) -> usize {
-        (SIDE * SIDE / self.points.n.max(1)).clamp(16, 2 * SIDE)
+        let values = SIDE * SIDE * size_of::<f32>() / size_of::<T>();
+        (values / self.points.n.max(1)).clamp(16, 2 * SIDE)
     }
 
     /// `κ(x, Z[columns])` `[h, columns]` for a few points `x` `[h, d]`.

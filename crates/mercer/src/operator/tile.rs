@@ -1,11 +1,13 @@
 //! One tile of the kernel matrix: dot products by GEMM, then the formula with SIMD while the tile is in cache.
 
 use super::Real;
+use super::aligned::Aligned;
 use super::couple::Couple;
 use super::images::ImageBuffers;
 use super::near::Near;
 use super::network::NetworkBuffers;
-use super::points::{Plan, Seen, View};
+use super::packed::{Packed, packs};
+use super::points::{Seen, View};
 use super::renew::Renewed;
 use crate::kernel::{Base, Formula, Kernel, Pair, Statistic, with_formula};
 use crate::linalg::matmul_into;
@@ -19,28 +21,38 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// Rows and columns of a square tile: half an L2 cache in f32, and large enough for a fast GEMM.
 pub(super) const SIDE: usize = 384;
 
+/// Rows of a tile that are computed together where that costs nothing: in single precision they stay in the first cache.
+const STRIP: usize = 12;
+
 /// Splits `0..n` into ranges of at most `side`.
 pub(crate) fn ranges(n: usize, side: usize) -> Vec<Range<usize>> {
     (0..n).step_by(side).map(|start| start..n.min(start + side)).collect()
 }
 
-/// The tiles on and above the diagonal of an `[n, n]` matrix, the largest first. A full tile on the diagonal is divided into
-/// four, and the one below the diagonal is left out.
-pub(super) fn upper_tiles(n: usize, side: usize) -> Vec<(Range<usize>, Range<usize>)> {
+/// The rows and the columns of a tile.
+pub(super) type Place = (Range<usize>, Range<usize>);
+
+/// The tiles on and above the diagonal of an `[n, n]` matrix; those of the same columns follow each other. A full tile on the diagonal
+/// is divided into four, and the one below the diagonal is left out.
+pub(super) fn upper_tiles(n: usize, side: usize) -> Vec<Place> {
     let blocks = ranges(n, side);
     let mut tiles = vec![];
-    for (i, rows) in blocks.iter().enumerate() {
-        tiles.extend(blocks[i + 1..].iter().map(|columns| (rows.clone(), columns.clone())));
-        let middle = (rows.start + side / 2).min(rows.end);
-        if side < SIDE || middle == rows.end {
-            tiles.push((rows.clone(), rows.clone()));
+    for (j, columns) in blocks.iter().enumerate() {
+        tiles.extend(blocks[..j].iter().map(|rows| (rows.clone(), columns.clone())));
+        let middle = (columns.start + side / 2).min(columns.end);
+        if side < SIDE || middle == columns.end {
+            tiles.push((columns.clone(), columns.clone()));
         } else {
-            let (first, second) = (rows.start..middle, middle..rows.end);
+            let (first, second) = (columns.start..middle, middle..columns.end);
             tiles.extend([(first.clone(), first.clone()), (first, second.clone()), (second.clone(), second)]);
         }
     }
-    tiles.sort_by_key(|(rows, columns)| std::cmp::Reverse(rows.len() * columns.len()));
     tiles
+}
+
+/// The number of values of a tile.
+pub(super) fn area((rows, columns): &Place) -> usize {
+    rows.len() * columns.len()
 }
 
 /// Runs `work` for all `tasks` in parallel. Each thread has its own workspace and takes the next task when it is free.
@@ -69,7 +81,9 @@ pub(super) fn make_symmetric<T: Real>(tile: &mut ArrayViewMut2<T>, diagonal: Arr
 /// Buffers that one thread reuses from tile to tile.
 #[derive(Default)]
 pub(crate) struct Workspace<T> {
-    values: Vec<T>,
+    values: Aligned<T>,
+    /// The columns of each statistic.
+    packed: Vec<Packed<T>>,
     statistics: Vec<Vec<T>>,
     spare: Vec<Vec<T>>,
     transposed: Vec<T>,
@@ -89,46 +103,73 @@ impl<T: Real> Workspace<T> {
         rows: Range<usize>,
         columns: Range<usize>,
     ) -> ArrayViewMut2<'_, T> {
+        let (shape, height) = ((rows.len(), columns.len()), height(couple));
+        let mut values = std::mem::take(&mut self.values);
+        values.room(shape.0 * shape.1);
+        for (strip, out) in split(rows, height).zip(values.chunks_mut((height * shape.1).max(1))) {
+            self.fill(couple, strip, columns.clone(), out);
+        }
+        self.values = values;
+        ArrayViewMut2::from_shape(shape, &mut self.values).expect("the buffer has the size of the tile")
+    }
+
+    /// Calls `work(rows, κ(a[rows], b[columns]))` for a few of the `rows` at a time, while they are in cache.
+    pub(super) fn strips(
+        &mut self,
+        couple: &Couple<'_, T>,
+        rows: Range<usize>,
+        columns: Range<usize>,
+        mut work: impl FnMut(Range<usize>, ArrayView2<T>),
+    ) {
+        for strip in split(rows, height(couple)) {
+            work(strip.clone(), self.tile(couple, strip, columns.clone()).view());
+        }
+    }
+
+    /// Computes the values of a strip, `out` `[rows, columns]`.
+    fn fill(&mut self, couple: &Couple<'_, T>, rows: Range<usize>, columns: Range<usize>, out: &mut [T]) {
         let plan = couple.plan;
-        let shape = (rows.len(), columns.len());
         let sides = |statistic: usize| {
             let view = plan.statistics[statistic].0;
             [(&couple.a.views[view], rows.clone()), (&couple.b.views[view], columns.clone())]
         };
-        let mut values = std::mem::take(&mut self.values);
-        values.resize(shape.0 * shape.1, T::default());
+        self.packed.resize_with(plan.statistics.len().max(self.packed.len()), Packed::default);
         let mut statistics = std::mem::take(&mut self.statistics);
         if plan.leaves.len() == 1 {
             // One base kernel: its value replaces its statistic in place.
             statistics.clear();
-            self.statistic(plan, plan.statistics[0], sides(0), &mut values);
+            self.statistic(couple, 0, sides(0), out);
         } else {
             statistics.resize_with(plan.statistics.len(), Vec::new);
-            for (index, out) in statistics.iter_mut().enumerate() {
-                out.resize(values.len(), T::default());
-                self.statistic(plan, plan.statistics[index], sides(index), out);
+            for (index, values) in statistics.iter_mut().enumerate() {
+                values.resize(out.len(), T::default());
+                self.statistic(couple, index, sides(index), values);
             }
         }
         let (spare, network, renewed) = (&mut self.spare, &mut self.network, &mut self.renewed);
         let leaves = plan.leaves.iter().zip(&couple.near);
         let mut tree = Tree { leaves, statistics: &statistics, sides, spare, network, renewed };
-        tree.eval(&plan.kernel, &mut values);
-        (self.statistics, self.values) = (statistics, values);
-        let mut tile = ArrayViewMut2::from_shape(shape, &mut self.values).expect("the buffer has the size of the tile");
-        couple.twins.write(&mut tile, rows, columns);
-        tile
+        tree.eval(&plan.kernel, out);
+        self.statistics = statistics;
+        let shape = (rows.len(), columns.len());
+        let mut strip = ArrayViewMut2::from_shape(shape, out).expect("the buffer has the size of the strip");
+        couple.twins.write(&mut strip, rows, columns);
     }
 
     fn statistic(
         &mut self,
-        plan: &Plan,
-        (view, kind): (usize, Statistic),
+        couple: &Couple<'_, T>,
+        index: usize,
         [(a, rows), (b, columns)]: [Part<'_, T>; 2],
         out: &mut [T],
     ) {
-        if let Some(images) = &plan.images[view] {
+        let (view, kind) = couple.plan.statistics[index];
+        if let Some(images) = &couple.plan.images[view] {
             let (a, b) = ((a.x.view(), &a.profile[..]), (b.x.view(), &b.profile[..]));
             return self.images.tile(images, (a, rows), (b, columns), out);
+        }
+        if packs(couple.plan, index, couple.b) {
+            return self.packed[index].dots((a, rows), (couple.b, view, columns), out);
         }
         let (xa, xb) = (a.x.slice(s![rows, ..]), b.x.slice(s![columns, ..]));
         let out =
@@ -150,6 +191,19 @@ impl<T: Real> Workspace<T> {
             l1_row(a_i, &self.transposed, out_i.as_slice_mut().expect("a tile is row-major"));
         }
     }
+}
+
+/// How many rows of a tile are computed together: all where its columns are prepared anew for each call.
+fn height<T: Real>(couple: &Couple<'_, T>) -> usize {
+    let plan = couple.plan;
+    let is_ready = |statistic: usize| packs(plan, statistic, couple.b);
+    let networks = plan.kernel.bases().iter().any(|base| base.network().is_some());
+    if !networks && (0..plan.statistics.len()).all(is_ready) { STRIP } else { SIDE }
+}
+
+/// Splits `rows` into ranges of at most `height`.
+fn split(rows: Range<usize>, height: usize) -> impl Iterator<Item = Range<usize>> {
+    rows.clone().step_by(height).map(move |start| start..rows.end.min(start + height))
 }
 
 vectorized! {
@@ -240,6 +294,8 @@ vectorized! {
         if const { F::IS_NETWORK } {
             return;
         }
+        // A copy that no value is written to: else its numbers, in f64, would be read for each value, and halve the vectors.
+        let formula = &formula.clone();
         let expands = formula.statistic() == Statistic::SquaredDistance;
         for (row, &xx) in values.chunks_exact_mut(yy.len()).zip(xx) {
             for (s, &yy) in row.iter_mut().zip(yy) {

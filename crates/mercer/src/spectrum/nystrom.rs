@@ -9,8 +9,8 @@ use crate::kernel::Kernel;
 use crate::linalg::{Cholesky, Panel, Part, matmul, matmul_into, solve_lower_transposed};
 use crate::operator::memory::zeros;
 use crate::operator::{
-    Extension, KernelFeatures, Operator, Pair, Precision, Real, Side, Strips, Workspace, gram, in_precision, ranges,
-    typed,
+    Extension, Factor, KernelFeatures, Operator, Pair, Precision, Real, Side, Strips, Workspace, gram, in_precision,
+    ranges, typed,
 };
 use crate::{Error, FitContext, Result, fail_if};
 use faer::{Accum, Par};
@@ -312,6 +312,9 @@ impl NystromFeatures {
 
     /// Strip by strip: kernel values, then their product with N while they are in cache, straight into the result.
     fn eval<T: Real>(&self, x: Rows<'_>) -> Array2<T> {
+        if let Some(normalisation) = Factor::new(self.normalisation.view(), self.triangular) {
+            return self.strips(x, self.dim(), |c, out| normalisation.product(c, out));
+        }
         let normalisation = self.normalisation.mapv(T::of);
         self.strips(x, self.dim(), |c, out| self.normalise(c, normalisation.view(), out))
     }
@@ -331,7 +334,8 @@ impl NystromFeatures {
         let (n, m) = (x.n(), self.landmarks.nrows());
         let strips = Strips::<T>::new(&self.kernel, (&self.landmarks).into());
         let mut out = Array2::from_shape_vec((n, width), zeros(n * width)).expect("as many values");
-        let height = strips.height();
+        // Half of it, because the rows of the result take up as much room in the cache.
+        let height = strips.height().div_ceil(2);
         let pieces: Vec<_> = out.axis_chunks_iter_mut(Axis(0), height).zip(ranges(n, height)).collect();
         pieces.into_par_iter().for_each_init(Workspace::default, |buffer, (out, rows)| {
             put(strips.block(buffer, x.slice(rows), 0..m).view(), out);
