@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <map>
 #include <memory>
 #include <random>
 #include <ucontext.h>
@@ -267,6 +268,28 @@ static void emulated_copy16(float *to, const float *from) {
     const size_t at = (char *)to - shared_memory.data();
     if (at % 16 || (uintptr_t)from % 16 || at + 16 > shared_limit) fail("cp.async is misaligned or out of bounds");
     memcpy(to, from, 16);
+}
+
+// Barriers in shared memory: arrivals that a phase still waits for, bytes that were announced and have not come, and phases so far.
+struct Barrier {
+    int count, left, bytes, phases;
+};
+static std::map<const void *, Barrier> barriers;
+static void emulated_barrier_start(const void *p, int count) { barriers[p] = {count, count, 0, 0}; }
+static void emulated_arrival(const void *p, int arrivals, int bytes) {
+    Barrier &barrier = barriers.at(p);
+    barrier.left -= arrivals, barrier.bytes += bytes;
+    if (barrier.left < 0) fail("too many arrivals at a barrier");
+    if (barrier.left == 0 && barrier.bytes == 0) barrier.left = barrier.count, ++barrier.phases;
+}
+static void emulated_barrier_wait(const void *p, int parity) {
+    while ((barriers.at(p).phases & 1) == parity) give_way();
+}
+static void emulated_copy_block(float *to, const float *from, int bytes, const void *barrier) {
+    const size_t at = (char *)to - shared_memory.data();
+    if (at % 16 || (uintptr_t)from % 16 || bytes % 16 || at + bytes > shared_limit) fail("a bulk copy is misaligned or out of bounds");
+    memcpy(to, from, bytes);
+    emulated_arrival(barrier, 0, -bytes);
 }
 
 static void launch(int grid_x, int grid_y, int threads, size_t shared_bytes, std::function<void()> kernel) {

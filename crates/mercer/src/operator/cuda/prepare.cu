@@ -110,9 +110,9 @@ extern "C" __global__ void __launch_bounds__(256)
     if (lane < VIEWS + 1 + TWINS) xx[(long long)lane * n_pad + row] = x_norms[(long long)lane * x_pad + from];
 }
 
-// Copies columns [c0, c0 + columns) of v [m, ld] to out [m_pad, NC], or, if TRANSPOSED, to out [HALVES·NC, m_pad] for tensor
-// cores, where each group of eight columns of K has the order 0 2 4 6 1 3 5 7. Padding is zero. One thread per element of
-// [NC, m_pad].
+// Copies columns [c0, c0 + columns) of v [m, ld] to out [m_pad, NC], or, if TRANSPOSED, to out [m_pad/64, HALVES·NC, 64 + 4] for tensor
+// cores: tiles as they will be in shared memory, where each group of eight columns of K has the order 0 2 4 6 1 3 5 7. Padding of m is
+// zero. One thread per element of [NC, m_pad].
 extern "C" __global__ void __launch_bounds__(256)
     prepare_values(const SOURCE *__restrict__ v, TARGET *__restrict__ out, int m, int m_pad, int ld, int c0, int columns) {
     const long long at = (long long)blockIdx.x * 256 + threadIdx.x;
@@ -124,9 +124,10 @@ extern "C" __global__ void __launch_bounds__(256)
 #endif
     const TARGET x = j < m && c < columns ? (TARGET)v[(long long)j * ld + c0 + c] : (TARGET)0;
 #if TRANSPOSED
-    out[at] = to_tf32(x);
+    TARGET *const tile = out + ((long long)(to >> 6) * HALVES * NC + c) * 68 + (to & 63);
+    *tile = to_tf32(x);
 #if HALVES == 2
-    out[at + (long long)NC * m_pad] = to_tf32(x - to_tf32(x));
+    tile[NC * 68] = to_tf32(x - to_tf32(x));
 #endif
 #else
     out[at] = x;

@@ -11,6 +11,7 @@ use crate::simd::source::{PRELUDE, Style};
 use ndarray::Array2;
 use std::fmt::Write;
 
+const INSTRUCTIONS: &str = include_str!("instructions.cu");
 const TENSOR: &str = include_str!("tensor.cu");
 const SIMT: &str = include_str!("simt.cu");
 const WIDE: &str = include_str!("wide.cu");
@@ -211,7 +212,9 @@ impl Program {
 
     /// Bytes of the values of one pass as `prepare_values` writes them.
     pub fn values_bytes(&self, m: usize, nc: usize) -> usize {
-        self.halves() * padded(m) * nc * self.arithmetic.bytes()
+        // Rows of 64 values are 4 further apart in tiles of tensor cores.
+        let rows = if self.arithmetic.is_tensor() && !self.is_wide() { padded(m) / 64 * 68 } else { padded(m) };
+        self.halves() * rows * nc * self.arithmetic.bytes()
     }
 
     /// Whether products are those of `wide.rs`.
@@ -343,7 +346,7 @@ impl Program {
             // Unroll twice if there are enough registers.
             let twice = self.operations <= UNROLLED && self.arithmetic.is_fast() && nc <= 16;
             define(&mut text, "UNROLL", if twice && self.renewal.is_empty() { 2 } else { 1 });
-            return format!("{text}{PRELUDE}{}{renewal}{TENSOR}", self.kappa);
+            return format!("{text}{PRELUDE}{}{renewal}{INSTRUCTIONS}{TENSOR}", self.kappa);
         }
         define(&mut text, "TM", self.side());
         let [statistic, xx, yy] = [("s", "[i][j]"), ("xx", "[i]"), ("yy", "[j]")]

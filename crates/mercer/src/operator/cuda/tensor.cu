@@ -55,53 +55,12 @@
 #define VALUES (HALVES * NC * LDV)
 #endif
 
-typedef unsigned int word;
-
-INLINE void mma(float (&c)[4], const word (&a)[4], word b0, word b1) {
-    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-INLINE void mma_half(float (&c)[4], const word (&a)[4], word b0, word b1) {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-INLINE word address(const float *p) { return (word)__cvta_generic_to_shared(p); }
-// Loads four blocks of eight rows of 16 bytes. Lane l gives the address of row l%8 of block l/8 and receives word l%4 of row
-// l/4 of each block.
-INLINE void load4(word (&r)[4], const float *p) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(address(p)));
-}
-INLINE void copy16(float *to, const float *from) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address(to)), "l"(from));
-}
-INLINE void copies_commit() { asm volatile("cp.async.commit_group;"); }
-template <int PENDING> INLINE void copies_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(PENDING)); }
-
-// Rounds to the nearest TF32 in one instruction, because tensor cores read only the upper 19 bits. Infinity is kept; NaN is
-// not, but finite points and parameters give NaN only as 0·∞.
-INLINE word tf32(float x) { return __float_as_uint(x) + 0x1000u; }
-
-// x = hi + lo, both read as TF32: hi is x itself, of which tensor cores read the upper bits; lo is the rest, of which they
-// drop the bits below 2⁻²¹ of x (2⁻²³ on average).
-INLINE word low_half(float x) { return __float_as_uint(x - __uint_as_float(__float_as_uint(x) & 0xffffe000u)); }
-
-// The same, but the compiler cannot keep the halves of a whole loop in registers.
-INLINE word low_half_here(word x) {
-    word hi;
-    asm volatile("and.b32 %0, %1, 0xffffe000;" : "=r"(hi) : "r"(x));
-    return __float_as_uint(__uint_as_float(x) - __uint_as_float(hi));
-}
-
 #if GRAM
 // out [n, ld]: rows and columns beyond n and m are not written.
 #define RESULT float *__restrict__ out, int n, int m, long long ld
 #define ABSORB(acc, k, v, column) absorb(k, row, column, out, n, m, ld)
 #else
-// vt [HALVES·NC, b_pad], each group of eight columns in the order 0 2 4 6 1 3 5 7; partial [splits, a_pad, NC].
+// vt [b_pad/BN, HALVES·NC, LDV], each group of eight columns in the order 0 2 4 6 1 3 5 7; partial [splits, a_pad, NC].
 #define RESULT const float *__restrict__ vt, float *__restrict__ partial
 #define ABSORB(acc, k, v, column) absorb(acc, k, v, lane)
 #endif
@@ -188,12 +147,9 @@ INLINE void group_mma(float (&s)[BN / 16][MT][2][4], int i, const word (&a)[4], 
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
 #undef S4
 }
-// Copies of this thread become visible to wgmma.
-INLINE void copies_show() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
-INLINE void group_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 // Waits for all products; nothing of S is read before.
 INLINE void group_end(float (&s)[BN / 16][MT][2][4]) {
-    asm volatile("wgmma.commit_group.sync.aligned;\nwgmma.wait_group.sync.aligned 0;" ::: "memory");
+    group_wait();
     UNROLLED(j, BN / 16)
         UNROLLED(q, 8 * MT) asm volatile("" : "+f"(s[j][q >> 3][q >> 2 & 1][q & 3])::"memory");
 }
@@ -206,11 +162,7 @@ INLINE void group_end(float (&s)[BN / 16][MT][2][4]) {
 #endif
 
 // Replaces S by κ for a warp's rows and 16 columns; yy are the norms of this lane's pair of columns, of which `place` is the first.
-// Diagonal values (`column` is the row that the pair's first point has) were computed in double, because a formula may turn a
-// rounding error ε of the distance of a point to itself into √ε.
-INLINE void evaluate(float (&s)[MT][2][4], const Row &row, const float *yy, const Sides &of, bool meets, int column,
-                     int place) {
-    const float *diag = of.axx + of.a_pad;
+INLINE void evaluate(float (&s)[MT][2][4], const Row &row, const float *yy, const Sides &of, int place) {
 #if NEAR
     unsigned int near = 0;
 #endif
@@ -239,30 +191,35 @@ INLINE void evaluate(float (&s)[MT][2][4], const Row &row, const float *yy, cons
     UNROLLED(q, 8 * MT) {
         const int i = q >> 3, j = q >> 2 & 1, e = q & 3;
         const float name = row.name[i][e >> 1];
-        if (name > 0 && name == of.byy[2 * of.b_pad + place + 8 * j + (e & 1)]) s[i][j][e] = diag[row.first + APART * i + 8 * (e >> 1)];
+        if (name > 0 && name == of.byy[2 * of.b_pad + place + 8 * j + (e & 1)])
+            s[i][j][e] = of.axx[of.a_pad + row.first + APART * i + 8 * (e >> 1)];
     }
 #endif
-    if (meets) {
-        UNROLLED(q, 8 * MT) {
-            const int i = q >> 3, j = q >> 2 & 1, e = q & 3, r = row.first + APART * i + 8 * (e >> 1);
+}
+
+// Values of points with themselves (`column` is the row that the pair's first point has) were computed in double, because a formula
+// may turn a rounding error ε of the distance of a point to itself into √ε.
+INLINE void settle(float (&k)[MT][2][4], const Row &row, const Sides &of, int column, int place) {
+    const float *diag = of.axx + of.a_pad;
+    UNROLLED(q, 8 * MT) {
+        const int i = q >> 3, j = q >> 2 & 1, e = q & 3, r = row.first + APART * i + 8 * (e >> 1);
 #if GATHERED
-            const int c = 8 * j + (e & 1), mine = of.a_places ? of.a_places[r] : r;
-            if (mine == (of.b_places ? of.b_places[place + c] + column - place : column + c)) s[i][j][e] = diag[r];
+        const int c = 8 * j + (e & 1), mine = of.a_places ? of.a_places[r] : r;
+        if (mine == (of.b_places ? of.b_places[place + c] + column - place : column + c)) k[i][j][e] = diag[r];
 #else
-            if (r == column + 8 * j + (e & 1)) s[i][j][e] = diag[r];
+        if (r == column + 8 * j + (e & 1)) k[i][j][e] = diag[r];
 #endif
-        }
     }
 }
 
 #if GATHERED
 // Columns that are a list may meet any row. `diagonal` is far below zero where no two points are the same.
-#define MEETS(row0, column) (sides.b_places ? diagonal > FAR : (column) <= sides.high && sides.low < (column) + 16)
+#define MEETS(row0, column, width) (sides.b_places ? diagonal > FAR : (column) <= sides.high && sides.low < (column) + (width))
 #define FAR (-0x20000000)
 #else
-#define MEETS(row0, column) meets_diagonal(row0, column)
+#define MEETS(row0, column, width) meets_diagonal(row0, column, width)
 #endif
-INLINE bool meets_diagonal(int row0, int column) { return column < row0 + APART * (MT - 1) + 16 && row0 < column + 16; }
+INLINE bool meets_diagonal(int row0, int column, int width) { return column < row0 + APART * (MT - 1) + 16 && row0 < column + width; }
 
 #if GRAM
 // Writes a warp's rows and 16 columns of K.
@@ -315,11 +272,8 @@ INLINE void absorb(float (&acc)[MT][NT][4], const float (&values)[MT][2][4], con
     }
 }
 
-INLINE void copy_values(float *to, const float *vt, int tile, int m_pad) {
-    for (int i = threadIdx.x; i < HALVES * NC * (BN / 4); i += THREADS) {
-        const int r = i / (BN / 4), c = i % (BN / 4) * 4;
-        copy16(to + r * LDV + c, vt + (long long)r * m_pad + tile * BN + c);
-    }
+INLINE void copy_values(float *to, const float *vt, int tile) {
+    for (int i = threadIdx.x; i < VALUES / 4; i += THREADS) copy16(to + 4 * i, vt + (long long)tile * VALUES + 4 * i);
 }
 #endif
 
@@ -391,7 +345,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     auto fetch_side = [&](float *to, int tile) {
         copy_norms(to, byy, tile);
 #if !GRAM
-        copy_values(to + BN, vt, tile, b_pad);
+        copy_values(to + BN, vt, tile);
 #endif
     };
 
@@ -410,6 +364,53 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
             }
 
     const int STAGE = BN * LDX + BN + VALUES;
+#if GROUP
+    // The first warp fetches a tile AHEAD of the others into a buffer that all warps have left: warps may be a few tiles apart.
+    const int AHEAD = STAGES - STAGES / 2;
+    __shared__ barrier full[STAGES], empty[STAGES];
+    if (threadIdx.x < STAGES) {
+        barrier_start(full + threadIdx.x, 1);
+        barrier_start(empty + threadIdx.x, WARPS);
+        barriers_show();
+    }
+    __syncthreads();
+    auto fetch = [&](int tile) {
+        if (tile >= last) return;
+        const int at = (tile - first) % STAGES, round = (tile - first) / STAGES;
+        float *to = shared + at * STAGE;
+        if (round > 0) barrier_wait(empty + at, (round - 1) & 1);
+        if (lane == 0) {
+            barrier_expect(full + at, 4 * STAGE);
+            copy_block(to, b + (long long)tile * BN * WORDS, 4 * BN * LDX, full + at);
+            copy_block(to + BN * LDX, byy + tile * BN, 4 * BN, full + at);
+#if !GRAM
+            copy_block(to + BN * LDX + BN, vt + (long long)tile * VALUES, 4 * VALUES, full + at);
+#endif
+        }
+    };
+    if (warp == 0)
+        for (int ahead = 0; ahead < AHEAD; ++ahead) fetch(first + ahead);
+
+    for (int tile = first; tile < last; ++tile) {
+        if (warp == 0) fetch(tile + AHEAD);
+        const int at = (tile - first) % STAGES, column = tile * BN + diagonal;
+        barrier_wait(full + at, (tile - first) / STAGES & 1);
+        const float *x = shared + at * STAGE, *yy = x + BN * LDX;
+        float s[BN / 16][MT][2][4], acc[MT][NT][4] = {};
+        group_begin();
+        UNROLLED(k, D / 16)
+            UNROLLED(i, MT) group_mma(s, i, fa[i][k], x + 64 * k, k);
+        group_end(s);
+        UNROLLED(j, BN / 16) evaluate(s[j], row, yy + 16 * j + pair, sides, tile * BN + 16 * j + pair);
+        if (MEETS(row0, column, BN)) {
+            UNROLLED(j, BN / 16) settle(s[j], row, sides, column + 16 * j + pair, tile * BN + 16 * j + pair);
+        }
+        UNROLLED(j, BN / 16) ABSORB(acc, s[j], yy + BN + 16 * j, tile * BN + 16 * j + pair);
+        __syncwarp();
+        if (lane == 0) barrier_arrive(empty + at);
+        add(total, acc);
+    }
+#else
     auto fetch = [&](int tile) {
         if (tile < last) {
             float *to = shared + (tile - first) % STAGES * STAGE;
@@ -422,37 +423,23 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
 
     for (int tile = first; tile < last; ++tile) {
         copies_wait<STAGES - 2>();
-#if GROUP
-        copies_show();
-#endif
         __syncthreads();
         // All warps have finished with the buffer of the previous tile: load the next tile into it.
         fetch(tile + STAGES - 1);
         const float *x = shared + (tile - first) % STAGES * STAGE, *yy = x + BN * LDX;
         float acc[MT][NT][4] = {};
-#if GROUP
-        float s[BN / 16][MT][2][4];
-        group_begin();
-        UNROLLED(k, D / 16)
-            UNROLLED(i, MT) group_mma(s, i, fa[i][k], x + 64 * k, k);
-        group_end(s);
-        UNROLLED(j, BN / 16) {
-            const int column = tile * BN + 16 * j + diagonal;
-            evaluate(s[j], row, yy + 16 * j + pair, sides, MEETS(row0, column), column + pair, tile * BN + 16 * j + pair);
-            ABSORB(acc, s[j], yy + BN + 16 * j, tile * BN + 16 * j + pair);
-        }
-#else
 #pragma unroll UNROLL
         for (int j = 0; j < BN; j += 16) {
             const int column = tile * BN + j + diagonal;
             float s[MT][2][4] = {};
             dots(s, fa, x + j * LDX, lane);
-            evaluate(s, row, yy + j + pair, sides, MEETS(row0, column), column + pair, tile * BN + j + pair);
+            evaluate(s, row, yy + j + pair, sides, tile * BN + j + pair);
+            if (MEETS(row0, column, 16)) settle(s, row, sides, column + pair, tile * BN + j + pair);
             ABSORB(acc, s, yy + BN + j, tile * BN + j + pair);
         }
-#endif
         add(total, acc);
     }
+#endif
 #else
     // Chunks of coordinates of the points of both sides pass through; S of all 64 columns stays in registers.
     const int STAGE = (ROWS + BN) * LDX, SIDE = BN + VALUES;
@@ -498,8 +485,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
         float acc[MT][NT][4] = {};
         UNROLLED(j, BN / 16) {
             const int column = tile * BN + 16 * j + diagonal;
-            evaluate(s[j], row, yy + 16 * j + pair, sides, MEETS(row0, column), column + pair,
-                     tile * BN + 16 * j + pair);
+            evaluate(s[j], row, yy + 16 * j + pair, sides, tile * BN + 16 * j + pair);
+            if (MEETS(row0, column, 16)) settle(s[j], row, sides, column + pair, tile * BN + 16 * j + pair);
             ABSORB(acc, s[j], yy + BN + 16 * j, tile * BN + 16 * j + pair);
         }
         add(total, acc);
