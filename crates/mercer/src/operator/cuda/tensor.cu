@@ -9,11 +9,10 @@
 //
 // SPLIT: each operand is x = hi + lo in TF32, and each product is hi·hi + hi·lo + lo·hi.
 //
-// HALF: points are 2^e x in f16, which has as many bits as TF32 and twice its rate; half.rs says where. Blocks of eight points and eight
-// coordinates are contiguous, [n/8, D/8, 8, 8]: such a block is one of ldmatrix, and one of wgmma. K and V are TF32 all the same.
+// HALF: points are 2^e x in f16, which has as many bits as TF32 and twice its rate (half.rs). Blocks of eight points and eight coordinates
+// are contiguous, [n/8, D/8, 8, 8], as ldmatrix and wgmma want them. K and V are TF32 all the same.
 //
-// GROUP: the four warps of a group compute S of all 64 columns together by wgmma, which reads B from shared memory by itself. Each of
-// the MT blocks of 64 rows of a group has 16 rows of each warp.
+// GROUP: four warps compute S of all 64 columns together by wgmma. Each of the MT blocks of 64 rows of a group has 16 rows of each warp.
 //
 // #define D          width of a point, a multiple of 16
 // #define NC         columns of V, a multiple of 8
@@ -49,11 +48,7 @@
 #define LDV (BN + 4)
 #define NT (NC / 8)
 #define HALVES (SPLIT ? 2 : 1)
-#if GRAM
-#define VALUES 0
-#else
-#define VALUES (HALVES * NC * LDV)
-#endif
+#define VALUES (GRAM ? 0 : HALVES * NC * LDV)
 
 #if GRAM
 // out [n, ld]: rows and columns beyond n and m are not written.
