@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Compiles every CUDA source in a folder with NVRTC for sm_75, sm_80 and sm_90: no GPU, driver or toolkit is needed.
+"""Compiles every CUDA source in a folder with NVRTC for sm_75, sm_80 and sm_90a: no GPU, driver or toolkit is needed.
 
     cargo run -p mercer-cli -- devices --sources DIR   # writes the sources
     .ci/check_cuda_sources.py DIR [name part]                         # compiles them
 
-A source whose first line is `// arch: 80` is compiled from sm_80 upwards. NVRTC comes from the package
+A source whose first line is `// arch: 80` is compiled from sm_80 upwards, one of `// arch: 90` for sm_90a alone. NVRTC comes from the package
 nvidia-cuda-nvrtc, which is installed into a virtual environment of its own when it is not there. A source that does
 not compile, or that spills more than a few registers on sm_80 or later, fails the check with the compiler's log.
 """
@@ -49,7 +49,7 @@ class Nvrtc:
         """(worked, log, machine code)"""
         program = ctypes.c_void_p()
         self.call.nvrtcCreateProgram(ctypes.byref(program), text.encode(), name.encode(), 0, None, None)
-        options = [f"--gpu-architecture=sm_{arch}".encode(), b"--ptxas-options=-v", b"--std=c++17"]
+        options = [f"--gpu-architecture=sm_{arch}{'a' if arch == 90 else ''}".encode(), b"--ptxas-options=-v", b"--std=c++17"]
         status = self.call.nvrtcCompileProgram(program, len(options), (ctypes.c_char_p * len(options))(*options))
         log = self.text(program, "ProgramLog")
         code = self.text(program, "CUBIN", raw=True) if status == 0 else b""

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <map>
 #include <memory>
 #include <random>
 #include <ucontext.h>
@@ -190,6 +191,66 @@ static void emulated_mma(float (&c)[4], const unsigned (&a)[4], unsigned b0, uns
     });
 }
 
+// The value of a number in f16.
+static double half_value(unsigned short bits) {
+    const int exponent = bits >> 10 & 31, fraction = bits & 1023;
+    const double size = exponent ? ldexp(1024 + fraction, exponent - 25) : ldexp(fraction, -24);
+    return exponent == 31 ? NAN : bits >> 15 ? -size : size;
+}
+// The nearest one in f16, ties to even; beyond its range infinity, which half_value refuses.
+static unsigned short nearest_half(double x) {
+    int exponent;
+    frexp(x, &exponent);
+    const double unit = ldexp(1, max(exponent, -13) - 11), rounded = nearbyint(fabs(x) / unit) * unit;
+    const unsigned short sign = std::signbit(x) ? 0x8000 : 0;
+    if (!(rounded < 65520)) return sign | 0x7c00;
+    if (rounded < ldexp(1, -14)) return sign | (unsigned short)ldexp(rounded, 24);
+    frexp(rounded, &exponent);
+    return sign | (unsigned short)((exponent + 14) << 10 | ((int)ldexp(rounded, 11 - exponent) & 1023));
+}
+static double half_of(unsigned word, int which) { return half_value((unsigned short)(word >> 16 * which)); }
+
+// D = A B + C of m16n8k16 in f16, where `element(in, k, n)` is that of B, given the words b0 and b1 of all lanes.
+template <class F> static void emulated_mma_half(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1, F element) {
+    struct In {
+        float c[4];
+        unsigned a[4], b[2];
+    } in = {{c[0], c[1], c[2], c[3]}, {a[0], a[1], a[2], a[3]}, {b0, b1}};
+    collective(&in, sizeof in, c, 16, [=](Warp &warp) {
+        double A[16][16];
+        unsigned b[32][2];
+        for (int l = 0; l < 32; ++l) {
+            const In *in = (const In *)warp.in[l];
+            for (int q = 0; q < 8; ++q) A[l / 4 + 8 * (q >> 1 & 1)][2 * (l % 4) + (q & 1) + 8 * (q >> 2)] = half_of(in->a[q >> 1], q & 1);
+            memcpy(b[l], in->b, 8);
+        }
+        for (int l = 0; l < 32; ++l) {
+            float out[4];
+            for (int e = 0; e < 4; ++e) {
+                double sum = ((const In *)warp.in[l])->c[e];
+                for (int k = 0; k < 16; ++k) sum += A[l / 4 + 8 * (e >> 1)][k] * element(b, k, 2 * (l % 4) + (e & 1));
+                out[e] = (float)sum;
+            }
+            memcpy(warp.out[l], out, 16);
+        }
+    });
+}
+static void emulated_mma_half(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
+    emulated_mma_half(c, a, b0, b1, [](const unsigned (*b)[2], int k, int n) { return half_of(b[4 * n + k % 8 / 2][k / 8], k & 1); });
+}
+
+// A warp's 16 rows of D = A B + C of wgmma m64n64k16 in f16: eight columns `column` of it. B is in blocks of eight rows of 16 bytes at `x`:
+// `across` bytes further on for the next coordinates, `down` bytes for the next columns.
+static void emulated_group_mma(float (&c)[4], const unsigned (&a)[4], const float *x, size_t across, size_t down, int column) {
+    const char *const b = (const char *)x;
+    if ((b - shared_memory.data()) % 16) fail("wgmma reads a block that is not aligned");
+    emulated_mma_half(c, a, 0, 0, [=](const unsigned (*)[2], int k, int n) {
+        unsigned short bits;
+        memcpy(&bits, b + column * down + k / 8 * across + n * 16 + k % 8 * 2, 2);
+        return half_value(bits);
+    });
+}
+
 static void emulated_ldmatrix(unsigned (&r)[4], const float *p) {
     if (((uintptr_t)p - (uintptr_t)shared_memory.data()) % 16) fail("ldmatrix reads a row that is not aligned");
     collective(&p, 8, r, 16, [](Warp &warp) {
@@ -209,6 +270,28 @@ static void emulated_copy16(float *to, const float *from) {
     const size_t at = (char *)to - shared_memory.data();
     if (at % 16 || (uintptr_t)from % 16 || at + 16 > shared_limit) fail("cp.async is misaligned or out of bounds");
     memcpy(to, from, 16);
+}
+
+// Barriers in shared memory: arrivals that a phase still waits for, bytes that were announced and have not come, and phases so far.
+struct Barrier {
+    int count, left, bytes, phases;
+};
+static std::map<const void *, Barrier> barriers;
+static void emulated_barrier_start(const void *p, int count) { barriers[p] = {count, count, 0, 0}; }
+static void emulated_arrival(const void *p, int arrivals, int bytes) {
+    Barrier &barrier = barriers.at(p);
+    barrier.left -= arrivals, barrier.bytes += bytes;
+    if (barrier.left < 0) fail("too many arrivals at a barrier");
+    if (barrier.left == 0 && barrier.bytes == 0) barrier.left = barrier.count, ++barrier.phases;
+}
+static void emulated_barrier_wait(const void *p, int parity) {
+    while ((barriers.at(p).phases & 1) == parity) give_way();
+}
+static void emulated_copy_block(float *to, const float *from, int bytes, const void *barrier) {
+    const size_t at = (char *)to - shared_memory.data();
+    if (at % 16 || (uintptr_t)from % 16 || bytes % 16 || at + bytes > shared_limit) fail("a bulk copy is misaligned or out of bounds");
+    memcpy(to, from, bytes);
+    emulated_arrival(barrier, 0, -bytes);
 }
 
 static void launch(int grid_x, int grid_y, int threads, size_t shared_bytes, std::function<void()> kernel) {

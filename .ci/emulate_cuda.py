@@ -20,7 +20,27 @@ PREPARE = os.path.join(HERE, "../crates/mercer/src/operator/cuda/prepare.cu")
 # Instructions that have no name in C++, and what stands in for them.
 STAND_INS = {
     "INLINE void mma(": "INLINE void mma(float (&c)[4], const word (&a)[4], word b0, word b1) { emulated_mma(c, a, b0, b1); }",
-    "INLINE word address(": "",
+    "INLINE void mma_half(": "INLINE void mma_half(float (&c)[4], const word (&a)[4], word b0, word b1) { emulated_mma_half(c, a, b0, b1); }",
+    "INLINE void group_mma(": """INLINE void group_mma(float (&s)[BN / 16][MT][2][4], int i, const word (&a)[4], const float *x, int add) {
+    UNROLLED(j, BN / 8) {
+        float (&c)[4] = s[j / 2][i][j % 2];
+        if (!add) UNROLLED(e, 4) c[e] = 0;
+        emulated_group_mma(c, a, x, 128, 16 * DK, j);
+    }
+}""",
+    "INLINE void group_begin(": "INLINE void group_begin() {}",
+    "INLINE void group_wait(": "INLINE void group_wait() {}",
+    "INLINE word address(const barrier": "",
+    "INLINE void barrier_start(": "INLINE void barrier_start(barrier *p, int count) { emulated_barrier_start(p, count); }",
+    "INLINE void barriers_show(": "INLINE void barriers_show() {}",
+    "INLINE void barrier_arrive(": "INLINE void barrier_arrive(barrier *p) { emulated_arrival(p, 1, 0); }",
+    "INLINE void barrier_expect(": "INLINE void barrier_expect(barrier *p, int bytes) { emulated_arrival(p, 1, bytes); }",
+    "INLINE void barrier_wait(": "INLINE void barrier_wait(barrier *p, int parity) { emulated_barrier_wait(p, parity); }",
+    "INLINE void copy_block(": "INLINE void copy_block(float *to, const float *from, int bytes, barrier *p) { emulated_copy_block(to, from, bytes, p); }",
+    "INLINE void group_end(": "INLINE void group_end(float (&s)[BN / 16][MT][2][4]) {}",
+    "INLINE word address(const float": "",
+    "INLINE coordinate to_half(": "INLINE coordinate to_half(float x) { return nearest_half(x); }",
+    "INLINE float from_half(": "INLINE float from_half(coordinate x) { return half_value(x); }",
     "INLINE void load4(": "INLINE void load4(word (&r)[4], const float *p) { emulated_ldmatrix(r, p); }",
     "INLINE void copy16(": "INLINE void copy16(float *to, const float *from) { emulated_copy16(to, from); }",
     "INLINE void copies_commit(": "INLINE void copies_commit() {}",
@@ -33,18 +53,22 @@ FAST = {
     'APPROXIMATE(m_rsqrt, "rsqrt")': "INLINE real m_rsqrt(real x) { return 1 / sqrtf(x); }",
     'APPROXIMATE(m_recip, "rcp")': "INLINE real m_recip(real x) { return 1 / x; }",
 }
+# By what points in f16 are multiplied, so that its use shows.
+SCALE = 16.0
 # How A and B are taken from one set of points: the points in their order, two lists, a list and a range, a range and a list.
 IN_ORDER, LISTS, LIST_AND_RANGE, RANGE_AND_LIST = range(4)
 # (source, width of the points, n, m, are they the same points?), or how they are taken instead of the last
 CASES = [
     ("product-64-Tf32-16", 64, 300, 300, 1), ("product-64-Tf32-8", 50, 100, 260, 0), ("product-64-Tf32-24", 64, 200, 200, 1),
     ("product-64-Tf32-32", 64, 200, 200, 1), ("product-100-Tf32-32", 100, 300, 200, 0), ("product-784-Tf32-32", 784, 64, 130, 0),
-    ("product-3-Tf32-32", 3, 300, 300, 1), ("product-64-Split-16", 64, 200, 200, 1), ("product-64-Split-24", 60, 140, 210, 0),
+    ("product-3-Tf32-32", 3, 300, 300, 1), ("product-64-Half-16", 64, 300, 300, 1), ("product-64-Half-16", 64, 70, 1000, 0), ("product-64-Half-8", 50, 100, 260, 0),
+    ("product-64-Half-24", 64, 200, 200, 1), ("product-64-Half-32", 64, 200, 200, 1), ("product-100-Half-32", 100, 300, 200, 0), ("product-3-Half-32", 3, 300, 300, 1),
+    ("ampere-64-Half-16", 64, 300, 300, 1), ("ampere-64-Half-32", 40, 100, 200, 0), ("ampere-gram-64-Half", 64, 210, 210, 1), ("product-64-Split-16", 64, 200, 200, 1), ("product-64-Split-24", 60, 140, 210, 0),
     ("product-100-Split-32", 97, 300, 300, 1), ("product-64-F32-16", 64, 300, 300, 1), ("product-64-F32-32", 64, 100, 300, 0),
     ("product-64-F64-16", 60, 200, 200, 1), ("product-64-F64-8", 64, 100, 300, 0), ("gram-3-Tf32", 3, 100, 210, 0),
-    ("gram-64-Tf32", 64, 210, 210, 1), ("gram-784-Tf32", 784, 100, 70, 0), ("gram-100-Split", 100, 200, 200, 1),
+    ("gram-64-Tf32", 64, 210, 210, 1), ("gram-64-Half", 64, 210, 210, 1), ("gram-3-Half", 3, 100, 210, 0), ("gram-100-Half", 100, 130, 210, 0), ("gram-784-Tf32", 784, 100, 70, 0), ("gram-100-Split", 100, 200, 200, 1),
     ("gram-100-F32", 100, 150, 260, 0), ("gram-64-F64", 64, 100, 100, 1),
-    ("mirrored-3-Tf32", 3, 500, 500, 1), ("mirrored-64-Tf32", 50, 430, 430, 1), ("mirrored-100-Split", 100, 300, 300, 1),
+    ("mirrored-3-Tf32", 3, 500, 500, 1), ("mirrored-64-Half", 50, 430, 430, 1), ("mirrored-100-Half", 100, 300, 300, 1), ("mirrored-64-Tf32", 50, 430, 430, 1), ("mirrored-100-Split", 100, 300, 300, 1),
     ("mirrored-784-Tf32", 784, 300, 300, 1), ("mirrored-100-F32", 100, 310, 310, 1), ("mirrored-64-F64", 64, 200, 200, 1),
     # Clusters far apart, and equal points.
     ("near-product-5-Tf32", 5, 200, 200, 1), ("near-product-100-Tf32", 100, 100, 150, 0), ("near-product-64-Split", 64, 200, 200, 1),
@@ -59,16 +83,17 @@ CASES = [
 ]
 # Parts of a set: a point of A may be one of B at another place.
 PARTS = [
-    ("gathered-64-Tf32", 64, 200, 210, LISTS), ("gathered-3-Tf32", 3, 210, 150, LIST_AND_RANGE), ("gathered-100-Tf32", 100, 150, 200, RANGE_AND_LIST),
+    ("gathered-64-Half", 64, 200, 210, LISTS), ("gathered-3-Half", 3, 210, 150, LIST_AND_RANGE), ("gathered-100-Half", 100, 150, 200, RANGE_AND_LIST),
+    ("gathered-gram-64-Half", 64, 100, 210, LISTS), ("gathered-64-Tf32", 64, 200, 210, LISTS), ("gathered-3-Tf32", 3, 210, 150, LIST_AND_RANGE), ("gathered-100-Tf32", 100, 150, 200, RANGE_AND_LIST),
     ("gathered-64-Split", 60, 150, 200, LISTS), ("gathered-100-Split", 100, 200, 150, LIST_AND_RANGE), ("gathered-64-F32", 64, 150, 200, RANGE_AND_LIST),
     ("gathered-3-F64", 3, 150, 150, LISTS), ("gathered-64-F64", 64, 100, 130, LIST_AND_RANGE), ("gathered-gram-64-Tf32", 64, 100, 210, LISTS),
     ("gathered-gram-100-Split", 100, 210, 100, RANGE_AND_LIST), ("gathered-gram-64-F32", 64, 100, 150, LIST_AND_RANGE), ("gathered-gram-3-F64", 3, 130, 100, LISTS),
     ("near-gathered-5-Tf32", 5, 150, 200, LISTS), ("near-gathered-100-Split", 100, 100, 150, LIST_AND_RANGE), ("near-gathered-64-F32", 64, 150, 150, RANGE_AND_LIST),
     ("near-gathered-5-F64", 5, 100, 150, LISTS), ("wide-784-Tf32-8", 784, 60, 150, LISTS), ("near-wide-784-Tf32-8", 784, 60, 100, LIST_AND_RANGE),
 ]
-BOUND = {"Tf32": 6e-4, "Split": 5e-7, "F32": 5e-7, "F64": 1e-14}
+BOUND = {"Half": 6e-4, "Tf32": 6e-4, "Split": 5e-7, "F32": 5e-7, "F64": 1e-14}
 # The largest error of an entry of a Gram matrix.
-WORST = {"Tf32": 4e-3, "Split": 4e-6, "F32": 2e-6, "F64": 4e-15}
+WORST = {"Half": 4e-3, "Tf32": 4e-3, "Split": 4e-6, "F32": 2e-6, "F64": 4e-15}
 
 PROGRAM = r"""
 #include "emulate_cuda.h"
@@ -76,6 +101,7 @@ namespace product {
 %(product)s
 }
 #undef HALVES
+#undef HALF
 #undef NC
 #undef D
 #undef INLINE
@@ -120,10 +146,23 @@ int main() {
     for (auto &e : v) e = normal(random) + 0.5;
     if (same) y = x;
     auto numbers = [](size_t count) { return (T *)aligned_alloc(64, (count * sizeof(T) + 63) / 64 * 64); };
-    T *a = numbers((size_t)2 * a_pad * width), *b = numbers((size_t)2 * b_pad * width), *axx = numbers(3 * a_pad), *byy = numbers(3 * b_pad);
-    T *values = numbers((size_t)2 * nc * b_pad);
+    %(point)s *a = (%(point)s *)numbers((size_t)2 * a_pad * width), *b = (%(point)s *)numbers((size_t)2 * b_pad * width);
+    T *axx = numbers(3 * a_pad), *byy = numbers(3 * b_pad);
+    T *values = numbers((size_t)3 * nc * b_pad);
     launch(a_pad / 8, 1, 256, 0, [&] { prepare::prepare_points(x.data(), nullptr, a, axx, n, a_pad, 0, a_pad); });
     launch(b_pad / 8, 1, 256, 0, [&] { prepare::prepare_points(y.data(), nullptr, b, byy, m, b_pad, 0, b_pad); });
+    // Points of a set in another order.
+    std::vector<int> backwards(n);
+    for (int i = 0; i < n; ++i) backwards[i] = n - 1 - i;
+    %(point)s *some = (%(point)s *)numbers((size_t)2 * a_pad * width);
+    T *of_some = numbers(3 * a_pad);
+    launch(a_pad / 8, 1, 256, 0, [&] { prepare::gather_points(a, axx, a_pad, backwards.data(), 0, some, of_some, n, a_pad); });
+    for (int i = 0; i < a_pad; ++i) {
+        const int from = max(n - 1 - i, 0);
+        bool same_point = of_some[i] == axx[from] && of_some[a_pad + i] == axx[a_pad + from];
+        for (int k = 0; k < width; ++k) same_point &= some[prepare::place(i, k)] == a[prepare::place(from, k)];
+        if (!same_point) fail("a gathered point is another one");
+    }
     auto kappa = [&](int i, int j) {
         double s = 0;
         for (int k = 0; k < d; ++k) s += pow(x[i * source + k] - y[j * source + k], 2);
@@ -134,10 +173,11 @@ int main() {
     const int diagonal = taken == 2 ? first : taken == 3 ? -first : same || taken ? 0 : -(1 << 30);
     const int *a_places = taken == 1 || taken == 2 ? a_at.data() : nullptr, *b_places = taken == 1 || taken == 3 ? b_at.data() : nullptr;
     double error = 0, size = 0, worst = 0;
+    const T *const a_tiles = (const T *)a, *const b_tiles = (const T *)b;
 #if GRAM
     std::vector<T> out((size_t)n * (m + 1), (T)9);
     launch((n + rows - 1) / rows, splits, %(threads)d, %(shared)d, [&] {
-        product::%(name)s(a, axx, b, byy, a_pad, b_pad, tiles, each, diagonal%(places)s, out.data(), n, m, (long long)(m + 1));
+        product::%(name)s(a_tiles, axx, b_tiles, byy, a_pad, b_pad, tiles, each, diagonal%(places)s, out.data(), n, m, (long long)(m + 1));
     });
     for (int i = 0; i < n; ++i) {
         for (int j = 0; j < m; ++j) {
@@ -209,7 +249,7 @@ int main() {
         }
 #else
     launch((n + rows - 1) / rows, splits, %(threads)d, %(shared)d, [&] {
-        product::%(name)s(a, axx, b, byy, a_pad, b_pad, tiles, each, diagonal%(places)s, values, partial.data());
+        product::%(name)s(a_tiles, axx, b_tiles, byy, a_pad, b_pad, tiles, each, diagonal%(places)s, values, partial.data());
     });
     launch((n * columns + 255) / 256, 1, 256, 0, [&] { prepare::reduce_partials(partial.data(), out.data(), splits, n, a_pad, ld, 1, columns); });
 #endif
@@ -263,23 +303,25 @@ def settings(text, d):
     near, low, twins = number("NEAR"), number("LOW"), number("TWINS")
     low_first = d if low and real == "double" else 0
     source = d + low_first + twins
-    found = dict(nc=nc, width=width, real=real, d=d, source=source, twins=twins, apart=1000.3 if near else 0)
+    found = dict(nc=nc, width=width, real=real, point="unsigned short" if number("HALF") else real, d=d, source=source, twins=twins, apart=1000.3 if near else 0)
+    text = text.replace("#define UNSCALE 1e0f", f"#define UNSCALE {SCALE ** -2}f")
     found["places"] = ", a_places, b_places" if number("GATHERED") else ""
     wide = "    wide(const float" in text
     if wide:
         found |= dict(name="wide", rows=8 if nc <= 8 else 4 if nc <= 16 else 2, tile=64, threads=256, shared=0, partial="float")
         text = "#define WIDE 1\n#define GRAM 0\n" + text
-    elif "// arch: 80" in text:
-        rows, stages, values = 32 * number("WARPS"), number("STAGES"), 0 if gram else halves * nc * 68
-        words = stages * (64 * (width + 4) + 64 + values)
+    elif "// arch: " in text:
+        half, threads, stages, values = number("HALF"), 32 * number("WARPS"), number("STAGES"), 0 if gram else halves * nc * 68
+        rows, words_of = threads // 2 * number("MT"), lambda width: width // 2 if half else width + 4
+        words = stages * (64 * words_of(width) + 64 + values)
         if width > 64:
-            words = stages * (rows + 64) * ((16 if halves == 2 else 32) + 4) + 2 * (64 + values)
-        found |= dict(name="tensor", rows=rows, tile=64, threads=rows, shared=4 * words, partial="float")
+            words = stages * (rows + 64) * words_of(16 if halves == 2 else 64 if half else 32) + 2 * (64 + values)
+        found |= dict(name="tensor", rows=rows, tile=64, threads=threads, shared=4 * words, partial="float")
     else:
         rows = 16 * number("TM")
         words = max(32 * (rows + 4), 64 * nc) + (0 if gram else 64 * (rows + 4))
         found |= dict(name="simt", rows=rows, tile=rows, threads=256, shared=words * (8 if real == "double" else 4), partial="double")
-    defines = dict(SOURCE="double", TARGET=real, PARTIAL=found["partial"], ROUND_TF32=int(arithmetic == "FAST"), TRANSPOSED=int(found["name"] == "tensor"), HALVES=halves, NC=nc, D=width,
+    defines = dict(SOURCE="double", TARGET=real, PARTIAL=found["partial"], ROUND_TF32=int(arithmetic == "FAST"), HALF=number("HALF"), SCALE=SCALE, TRANSPOSED=int(found["name"] == "tensor"), HALVES=halves, NC=nc, D=width,
                    SOURCE_D=source, VIEW_LIST=f"V(0, 0, {width}, 0, {d})", VIEWS=1, LOW=low, LOW_FIRST=low_first, TWINS=twins,
                    DIAGONAL="1.25 + 0 * norms[0]")  # not 1, so that its use shows
     prepare = "".join(f"#define {name} {value}\n" for name, value in defines.items()) + "#define INLINE __device__ __forceinline__\n" + open(PREPARE, encoding="utf-8").read()

@@ -69,6 +69,28 @@ pub(super) struct Seen<'a, T> {
     pub profile: &'a [T],
 }
 
+/// The least and the largest `‖x‖²` of some points; for the least, points at the origin do not count.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Norms {
+    pub least: f64,
+    pub largest: f64,
+}
+
+impl Norms {
+    /// Of no points.
+    pub const NONE: Norms = Norms { least: f64::INFINITY, largest: 0.0 };
+
+    /// Of a point.
+    pub fn of(xx: f64) -> Norms {
+        Norms { least: if xx > 0.0 { xx } else { f64::INFINITY }, largest: xx.max(0.0) }
+    }
+
+    /// Of both.
+    pub fn joined(self, other: Norms) -> Norms {
+        Norms { least: self.least.min(other.least), largest: self.largest.max(other.largest) }
+    }
+}
+
 impl Plan {
     /// Plans for `kernel`, centred on the mean of `reference` `[n, d]` where the kernel allows it.
     pub fn new(kernel: &Kernel, reference: Rows<'_>) -> Plan {
@@ -113,17 +135,17 @@ impl Plan {
         (0..self.lifts.len()).map(|view| self.view(x, view)).collect()
     }
 
-    /// The largest `‖x‖²` of points `[n, d]` in each view, in f64, a few rows at a time.
-    pub fn largest(&self, x: Rows<'_>) -> Vec<f64> {
-        let (mut most, mut xx) = (vec![0.0f64; self.views()], [0.0; ROWS]);
+    /// The least and the largest `‖x‖²` of points `[n, d]` in each view, in f64, a few rows at a time.
+    pub fn norms(&self, x: Rows<'_>) -> Vec<Norms> {
+        let (mut found, mut xx) = (vec![Norms::NONE; self.views()], [0.0; ROWS]);
         for rows in ranges(x.n(), ROWS) {
             let (few, xx) = (x.slice(rows.clone()).to_f64(), &mut xx[..rows.len()]);
-            for (view, most) in most.iter_mut().enumerate() {
+            for (view, norms) in found.iter_mut().enumerate() {
                 squares(self.seen(few.view(), view).as_standard_layout().view(), xx);
-                *most = xx.iter().fold(*most, |m, xx| m.max(*xx));
+                *norms = xx.iter().fold(*norms, |norms, &xx| norms.joined(Norms::of(xx)));
             }
         }
-        most
+        found
     }
 
     /// Whether the points of a view may be shifted.

@@ -96,7 +96,9 @@ impl Gpu {
 
 /// The options of the compiler for a compute capability.
 fn options(architecture: u32) -> [String; 2] {
-    [format!("--gpu-architecture=sm_{architecture}"), "--std=c++17".into()]
+    // Instructions of 9.0 alone (wgmma) are those of sm_90a.
+    let alone = if architecture == 90 { "a" } else { "" };
+    [format!("--gpu-architecture=sm_{architecture}{alone}"), "--std=c++17".into()]
 }
 
 /// All that the code of a source depends on.

@@ -26,7 +26,7 @@ pub(crate) struct CudaKernel {
 
 /// Points in GPU memory, in the layout of a program's tiles.
 pub(super) struct DevicePoints {
-    /// `[padded(n), width]`, and as many low parts where the program has some.
+    /// `[padded(n), width]` in the order of the arithmetic, and as many low parts where the program has some.
     pub(super) x: Buffer,
     /// `[norms, padded(n)]`
     pub(super) xx: Buffer,
@@ -80,7 +80,7 @@ impl CudaKernel {
 
     /// Bytes of `n` points in the layout of the tiles.
     pub fn points_bytes(&self, n: usize) -> usize {
-        padded(n) * (self.program.stored_width() + self.program.norms()) * self.program.arithmetic.bytes()
+        self.program.points_requests(n).iter().sum()
     }
 
     /// Temporary memory in bytes of a product `[n, m]` with `columns` columns: values and partial sums.
@@ -102,10 +102,10 @@ impl CudaKernel {
 
     /// Memory for `n` points.
     pub fn allocate_points(&self, n: usize) -> Result<DevicePoints> {
-        let t = self.program.arithmetic.bytes();
         let what = || format!("{n} points of {} columns", self.program.source_width());
-        let x = self.gpu.allocate(padded(n) * self.program.stored_width() * t, &what, ADVICE)?;
-        let xx = self.gpu.allocate(padded(n) * self.program.norms() * t, &what, ADVICE)?;
+        let [points, norms] = self.program.points_requests(n);
+        let x = self.gpu.allocate(points, &what, ADVICE)?;
+        let xx = self.gpu.allocate(norms, &what, ADVICE)?;
         Ok(DevicePoints { x, xx, n })
     }
 
@@ -171,7 +171,7 @@ impl CudaKernel {
         Ok(())
     }
 
-    /// Points of a set that is on the device: those at the numbers (i32, as many as `padded(n)`) in `rows`, or those from `first` on.
+    /// Points of a set that is on the device: those at the numbers (i32) in `rows`, or those from `first` on.
     pub fn gather(&self, from: &DevicePoints, rows: Option<&Buffer>, first: usize, n: usize) -> Result<DevicePoints> {
         let points = self.allocate_points(n)?;
         let [x, xx, out, out_xx] = [&from.x, &from.xx, &points.x, &points.xx].map(Arg::from);
@@ -338,7 +338,7 @@ pub(crate) struct BatchGram {
 
 impl BatchGram {
     /// For batches of `batch` of the points `x` `[n, d]`, on tensor cores if the GPU has them. Values are as accurate as f32;
-    /// if `math` is not f32, they are the values at points rounded to TF32.
+    /// if `math` is not f32, they are the values at points rounded to 11 bits.
     pub fn new(gpu: &'static Gpu, kernel: &Kernel, x: Rows<'_>, batch: usize, math: Math) -> Result<BatchGram> {
         let precision = if math == Math::F32 { Precision::F32 } else { Precision::Tf32 };
         let kernel = CudaKernel::new(gpu, kernel, x, None, precision);

@@ -77,11 +77,12 @@ INLINE double rounded_off(double x, double m, double t) {
 //   PERIODIC   cos(2π(x − shift)/p)/scale, then sin(2π(x − shift)/p)/scale
 // with p = `parameter`. It is written to the columns from `first` on of out [n, width], and what rounding removed from it
 // (of points that are shifted and no more; else 0) to those from `low` + `first` on, if low > 0. Where `out` is null nothing is written.
-// `largest` becomes at least every ‖·‖² of the view, as the bits of a double. One warp per row.
+// Of `norms`, the first becomes at most every ‖·‖² above 0 of the view, and the second at least every ‖·‖², as the bits of doubles. One
+// warp per row.
 extern "C" __global__ void __launch_bounds__(256)
     pack_view(const SOURCE *__restrict__ x, long long sr, long long sc, int n, int d, const double *__restrict__ shift,
               const double *__restrict__ scale, int lift, double parameter, double *__restrict__ out, int width, int first, int low,
-              u64 *largest) {
+              u64 *norms) {
     const int row = blockIdx.x * 8 + (threadIdx.x >> 5), lane = threadIdx.x & 31;
     if (row >= n) return;
     const SOURCE *from = x + row * sr;
@@ -118,22 +119,12 @@ extern "C" __global__ void __launch_bounds__(256)
     }
 #undef SEEN
     norm = warp_sum(norm);
-    if (lane == 0) atomicMax(largest, (u64)__double_as_longlong(norm));
+    if (lane == 0 && norm > 0) atomicMin(norms, (u64)__double_as_longlong(norm));
+    if (lane == 0) atomicMax(norms + 1, (u64)__double_as_longlong(norm));
 }
 
 // The last number of each row of out [n, width]. One thread per row.
 extern "C" __global__ void __launch_bounds__(256) put_names(const double *__restrict__ names, double *__restrict__ out, int n, int width) {
     const long long row = (long long)blockIdx.x * 256 + threadIdx.x;
     if (row < n) out[(row + 1) * width - 1] = names[row];
-}
-
-// out[part, i, w] = from[part, rows[i], w] in words of four bytes, for from [·, from_pad, words] and out [·, out_pad, words]; rows from
-// n on repeat the last one. One thread per word of a part, one block row per part.
-extern "C" __global__ void __launch_bounds__(256)
-    select_rows(const unsigned int *__restrict__ from, unsigned int *__restrict__ out, const int *__restrict__ rows, int n, int from_pad,
-                int out_pad, int words) {
-    const long long at = (long long)blockIdx.x * 256 + threadIdx.x, part = blockIdx.y;
-    if (at >= (long long)out_pad * words) return;
-    const long long i = at / words, w = at % words;
-    out[part * out_pad * words + at] = from[(part * from_pad + rows[min((int)i, n - 1)]) * words + w];
 }

@@ -3,12 +3,12 @@
 use super::super::{Operator, Precision};
 use super::ADVICE;
 use super::device::{CudaKernel, DevicePoints};
-use super::foreign::{ForeignArray, source, upload_rows};
+use super::foreign::{ForeignArray, upload_rows};
 use super::foreign_points::Ready;
-use super::launch::{Launch, padded};
+use super::launch::padded;
 use super::program::Kind;
 use crate::compute::Device;
-use crate::compute::cuda::{Arg, Buffer, Gpu};
+use crate::compute::cuda::{Buffer, Gpu};
 use crate::kernel::Kernel;
 use crate::linalg::Panel;
 use crate::{Progress, Result, fail_if};
@@ -77,25 +77,8 @@ impl DeviceOperator {
 
     /// The points of these rows, in the layout of the tiles.
     fn select(&self, rows: &[usize]) -> Result<DevicePoints> {
-        let (gpu, n) = (self.gpu(), rows.len());
-        let indices = upload_rows(gpu, rows)?;
-        let selected = self.kernel.allocate_points(n)?;
-        let program = &self.kernel.program;
-        let words = |numbers: usize| numbers * self.bytes() / 4;
-        let parts = program.stored_width() / program.width().max(1);
-        let copies = [
-            (&self.points.x, &selected.x, parts, words(program.width())),
-            (&self.points.xx, &selected.xx, program.norms(), words(1)),
-        ];
-        for (from, to, parts, words) in copies {
-            let [from, to, indices] = [from, to, &indices].map(Arg::from);
-            let sizes = [n, padded(self.points.n), padded(n), words].map(Arg::size);
-            let elementwise = Launch::elementwise("select_rows", padded(n) * words);
-            let launch = Launch { grid: [elementwise.grid[0], parts as u32], ..elementwise };
-            // SAFETY: both sets of points have `parts` parts of as many rows of `words` words as their padded numbers.
-            unsafe { launch.run(gpu, source(true), &[&[from, to, indices][..], &sizes].concat()) };
-        }
-        Ok(selected)
+        let places = upload_rows(self.gpu(), rows)?;
+        self.kernel.gather(&self.points, Some(&places), 0, rows.len())
     }
 
     /// `κ(A, B)` `[n, m]` of prepared points on the host, in f64.

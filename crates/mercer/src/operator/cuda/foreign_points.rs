@@ -1,7 +1,7 @@
 //! Points that another library holds in the memory of a GPU, prepared for a kernel: shifts and lifts are computed there.
 
 use super::super::Precision;
-use super::super::points::Plan;
+use super::super::points::{Norms, Plan};
 use super::super::twins::Names;
 use super::device::{CudaKernel, DevicePoints};
 use super::foreign::{ForeignArray, source};
@@ -50,12 +50,12 @@ impl Lift {
     }
 
     /// Queues `pack_view` into the columns from `first` on of the raw points `out` `[n, width]`, or into nothing; returns where the
-    /// largest squared norm will be.
+    /// least and the largest squared norm will be.
     fn queue(&self, x: &ForeignArray, out: Option<(&Buffer, &Program, usize)>) -> Result<Buffer> {
         let what = || "what is subtracted from the points".to_string();
         let uploaded = |values: &Option<Vec<f64>>| values.as_ref().map(|v| x.gpu.upload(v, &what, ADVICE)).transpose();
         let (shift, scale) = (uploaded(&self.shift)?, uploaded(&self.scale)?);
-        let largest = x.gpu.upload(&[0u64], &what, ADVICE)?;
+        let norms = x.gpu.upload(&[Norms::NONE.least, Norms::NONE.largest], &what, ADVICE)?;
         let pointer = |buffer: Option<&Buffer>| Arg::U64(buffer.map_or(0, Buffer::pointer));
         let [width, first, low] = out.map_or([0; 3], |(_, program, view)| {
             [program.source_width(), program.views[view].source_first, program.low_first()]
@@ -64,17 +64,17 @@ impl Lift {
         let of_lift =
             [n, d, pointer(shift.as_ref()), pointer(scale.as_ref()), Arg::I32(self.kind), Arg::F64(self.parameter)];
         let of_out = [pointer(out.map(|(out, ..)| out)), Arg::size(width), Arg::size(first), Arg::size(low)];
-        x.launch(x.per_row("pack_view"), &[&of_lift[..], &of_out, &[Arg::from(&largest)]].concat());
-        Ok(largest)
+        x.launch(x.per_row("pack_view"), &[&of_lift[..], &of_out, &[Arg::from(&norms)]].concat());
+        Ok(norms)
     }
 }
 
-/// The largest squared norm of the points in each view.
-fn largest(lifts: &[Lift], x: &ForeignArray) -> Result<Vec<f64>> {
+/// The norms of the points in each view.
+fn norms(lifts: &[Lift], x: &ForeignArray) -> Result<Vec<Norms>> {
     let of_view = |lift: &Lift| {
-        let mut bits = [0u64];
-        lift.queue(x, None)?.read(0, &mut bits)?;
-        Ok(f64::from_bits(bits[0]))
+        let mut found = [0.0; 2];
+        lift.queue(x, None)?.read(0, &mut found)?;
+        Ok(Norms { least: found[0], largest: found[1] })
     };
     lifts.iter().map(of_view).collect()
 }
@@ -107,13 +107,13 @@ impl Ready {
         let Some(lifts) = (0..plan.views()).map(|view| Lift::of(&plan, view, d)).collect::<Option<Vec<Lift>>>() else {
             return Ok(None);
         };
-        let norms = largest(&lifts, x)?;
-        let norms_of_others = others.map(|others| largest(&lifts, others)).transpose()?;
+        let of_x = norms(&lifts, x)?;
+        let norms_of_others = others.map(|others| norms(&lifts, others)).transpose()?;
         let names = match &of_others {
             None => Names::repeated(&keys),
             Some(of_others) => Names::shared(of_others, &keys),
         };
-        let norms = [&norms, norms_of_others.as_ref().unwrap_or(&norms)];
+        let norms = [&of_x, norms_of_others.as_ref().unwrap_or(&of_x)];
         let program = Program::of_facts(plan, d, norms, names, precision.into(), Card::of(x.gpu));
         let kernel = CudaKernel::of_program(x.gpu, program);
         let mut points = vec![prepared(&kernel, &lifts, x, &keys)?];

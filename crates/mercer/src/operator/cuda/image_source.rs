@@ -90,7 +90,7 @@ fn functions(arithmetic: Arithmetic) -> &'static str {
     match arithmetic {
         Arithmetic::F64 => "F64",
         Arithmetic::F32 | Arithmetic::Split => "F32",
-        Arithmetic::Tf32 => "FAST",
+        Arithmetic::Half | Arithmetic::Tf32 => "FAST",
     }
 }
 

@@ -95,36 +95,57 @@ pub(super) struct Shape {
     /// Number of tile buffers in the pipeline (tensor cores only).
     pub stages: usize,
     pub shared: usize,
+    /// Whether four warps compute inner products together.
+    pub group: bool,
 }
 
 /// Columns of a tile on tensor cores.
 const BN: usize = 64;
 
+/// Coordinates up to which the points of a warp stay in registers.
+const RESIDENT: usize = 64;
+
 /// The tile on tensor cores for points of width `d` and `nc` columns of V; `nc = 0` is the Gram matrix.
-pub(super) fn tensor_shape(d: usize, nc: usize, split: bool, card: Card) -> Shape {
-    let resident = d <= 64;
+pub(super) fn tensor_shape(d: usize, nc: usize, arithmetic: Arithmetic, card: Card) -> Shape {
+    let (resident, split, half) = (d <= RESIDENT, arithmetic == Arithmetic::Split, arithmetic == Arithmetic::Half);
+    // wgmma is an instruction of compute capability 9.0 alone.
+    let group = half && resident && card.capability == 90;
     // (warps, blocks per multiprocessor), limited by the registers.
     let (warps, blocks) = match (resident, split) {
+        (true, false) if group && nc <= 16 => (12, 1),
+        (true, false) if group => (16, 1),
+        (true, false) if half && nc <= 16 => (8, 2),
         (true, false) if nc <= 24 => (6, 2),
         (true, true) if nc <= 16 => (6, 2),
         (true, _) => (4, 2),
         (false, _) if card.shared > 160_000 => (8, 1),
         (false, _) => (4, 1),
     };
+    let rows = if group && nc > 16 { 16 } else { 32 } * warps;
     let values = if split { 2 } else { 1 } * nc * (BN + 4);
+    // Words of `width` coordinates of a point in shared memory.
+    let words_of = |width: usize| if half { width / 2 } else { width + 4 };
     let shared = |stages: usize| {
         let words = if resident {
-            stages * (BN * (d + 4) + BN + values)
+            stages * (BN * words_of(d) + BN + values)
         } else {
-            stages * (32 * warps + BN) * (if split { 16 } else { 32 } + 4) + 2 * (BN + values)
+            let chunk = if split {
+                16
+            } else if half {
+                64
+            } else {
+                32
+            };
+            stages * (rows + BN) * words_of(chunk) + 2 * (BN + values)
         };
         4 * words
     };
     // CUDA reserves 1 KiB per block, and a multiprocessor has 1 KiB more than a block may use.
-    let stages = if blocks * (shared(3) + 1024) <= card.shared + 1024 { 3 } else { 2 };
+    let most = if group { 4 } else { 3 };
+    let stages = if blocks * (shared(most) + 1024) <= card.shared + 1024 { most } else { 2 };
     let blocks = if blocks * (shared(stages) + 1024) <= card.shared + 1024 { blocks } else { 1 };
-    let rows = 32 * warps;
-    Shape { name: "tensor", rows, columns: BN, threads: rows, blocks, stages, shared: shared(stages) }
+    let shared = shared(stages);
+    Shape { name: "tensor", rows, columns: BN, threads: 32 * warps, blocks, stages, shared, group }
 }
 
 /// The tile without tensor cores.
@@ -134,7 +155,16 @@ pub(super) fn simt_shape(side: usize, nc: usize, arithmetic: Arithmetic) -> Shap
     let panels = (4 * 8 * (rows + 4)).max(64 * nc);
     let product = if nc == 0 { 0 } else { 64 * (rows + 4) };
     let shared = arithmetic.bytes() * (panels + product);
-    Shape { name: "simt", rows, columns: rows, threads: 256, blocks: if side == 4 { 2 } else { 1 }, stages: 1, shared }
+    Shape {
+        name: "simt",
+        rows,
+        columns: rows,
+        threads: 256,
+        blocks: if side == 4 { 2 } else { 1 },
+        stages: 1,
+        shared,
+        group: false,
+    }
 }
 
 /// Largest size of all partial results, in bytes.

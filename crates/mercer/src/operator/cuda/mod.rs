@@ -32,7 +32,8 @@
 //! All integers have 32 bits, except `ld` of the Gram matrix, which has 64. All arrays are row-major; `T` is the number
 //! type of the tiles.
 //!
-//! - `a` `[a_pad, width]` and `axx` `[views + 1, a_pad]` in `T` are written by `prepare_points`; likewise `b` and `byy`. `A` and
+//! - `a` `[a_pad, width]` in `T` (of `Half`: f16 `[a_pad/8, width/8, 8, 8]`) and `axx` `[views + 1, a_pad]` in `T` are written by
+//!   `prepare_points`; likewise `b` and `byy`. `A` and
 //!   `B` may be the same arrays. `a_pad` and `b_pad` are padded counts. The rows of `axx` are the norms and `κ(x,x)`, computed
 //!   in f64; where some points are equal, a row of names follows, and equal names have the value `κ(x,x)`.
 //! - Where distances between the points at hand would lose digits (`operator/near.rs`), the source has a test for such entries
@@ -47,7 +48,7 @@
 //!
 //! | arithmetic | error of a kernel value's statistic | on an H200 |
 //! |---|---|---|
-//! | `Tf32` | points are rounded to 11 bits; then 1e-6 of ‖x‖‖x'‖ | tensor cores |
+//! | `Half`, `Tf32` | points are rounded to 11 bits; then 1e-6 of ‖x‖‖x'‖ | tensor cores |
 //! | `Split` | 1e-6 of ‖x‖‖x'‖, as f32 | tensor cores, three products per product |
 //! | `F32`, `F64` | rounding error of the type | any statistic, any device |
 
@@ -55,6 +56,7 @@ mod device;
 mod foreign;
 mod foreign_operator;
 mod foreign_points;
+mod half;
 mod image_source;
 mod images;
 mod kappa;
@@ -93,7 +95,9 @@ const STAGING: usize = 256 << 20;
 /// The arithmetic of a tile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Arithmetic {
-    /// Points, kernel values and V rounded to TF32 (11 bits), sums in f32.
+    /// Points rounded to f16, and kernel values and V to TF32, both of 11 bits; sums in f32. Where f16 would lose digits, [`Self::Tf32`].
+    Half,
+    /// Points, kernel values and V rounded to TF32, sums in f32.
     Tf32,
     /// Each number as the sum of two TF32 numbers: f32 accuracy on tensor cores.
     Split,
@@ -106,7 +110,7 @@ enum Arithmetic {
 impl From<Precision> for Arithmetic {
     fn from(precision: Precision) -> Arithmetic {
         match precision {
-            Precision::Tf32 => Arithmetic::Tf32,
+            Precision::Tf32 => Arithmetic::Half,
             Precision::F32 => Arithmetic::Split,
             Precision::F64 => Arithmetic::F64,
         }
@@ -114,18 +118,28 @@ impl From<Precision> for Arithmetic {
 }
 
 impl Arithmetic {
-    /// Bytes of one element of a tile.
+    /// Bytes of one number of a tile, coordinates of points apart.
     fn bytes(self) -> usize {
         if self == Arithmetic::F64 { 8 } else { 4 }
     }
 
+    /// Bytes of one coordinate of a point.
+    fn point_bytes(self) -> usize {
+        if self == Arithmetic::Half { 2 } else { self.bytes() }
+    }
+
+    /// Whether points have 11 bits.
+    fn is_fast(self) -> bool {
+        matches!(self, Arithmetic::Half | Arithmetic::Tf32)
+    }
+
     /// How formulas are written for it.
     fn style(self) -> Style {
-        if self == Arithmetic::Tf32 { Style::Fast } else { Style::Exact }
+        if self.is_fast() { Style::Fast } else { Style::Exact }
     }
 
     /// Whether it runs on tensor cores.
     fn is_tensor(self) -> bool {
-        matches!(self, Arithmetic::Tf32 | Arithmetic::Split)
+        self.is_fast() || self == Arithmetic::Split
     }
 }

@@ -118,7 +118,8 @@ impl Planned {
 impl Program {
     /// The blocks of device memory of `n` points.
     pub fn points_requests(&self, n: usize) -> [usize; 2] {
-        [self.stored_width(), self.norms()].map(|width| padded(n) * width * self.arithmetic.bytes())
+        let (points, norms) = (self.arithmetic.point_bytes(), self.arithmetic.bytes());
+        [self.stored_width() * points, self.norms() * norms].map(|row| padded(n) * row)
     }
 
     /// The blocks of some points in any order, with the list of them.

@@ -2,7 +2,8 @@
 //
 // #define SOURCE      type of the input points and values, float or double
 // #define TARGET      type of the tiles, float or double
-// #define ROUND_TF32  whether points (and values) are rounded to TF32
+// #define HALF        whether points are f16, multiplied by SCALE = 2^e, in blocks of eight points and coordinates: [n_pad/8, D/8, 8, 8]
+// #define ROUND_TF32  whether points are rounded to TF32
 // #define VIEWS, VIEW_LIST: V(view, first coordinate in the target, width in the target, first in the source, width in the source)
 // #define DIAGONAL    κ(x,x) in double from norms[view]
 // #define D, SOURCE_D width of a point in the target and in the source
@@ -20,13 +21,35 @@ INLINE float to_tf32(float x) {
     if ((bits & 0x7f800000u) == 0x7f800000u) return x;
     return __uint_as_float((bits + 0x1000u) & 0xffffe000u);
 }
-INLINE TARGET rounded(SOURCE x) {
+
+// A coordinate as the tiles have it, its value, and where coordinate f of a point is.
+#if HALF
+typedef unsigned short coordinate;
+INLINE coordinate to_half(float x) {
+    unsigned short y;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y) : "f"(x));
+    return y;
+}
+INLINE float from_half(coordinate x) {
+    float y;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x));
+    return y;
+}
+INLINE coordinate rounded(SOURCE x) { return to_half((float)(x * (SOURCE)SCALE)); }
+INLINE TARGET value_of(coordinate x) { return from_half(x) / (float)SCALE; }
+INLINE long long place(long long row, int f) { return ((row >> 3) * (D / 8) + (f >> 3)) * 64 + (row & 7) * 8 + (f & 7); }
+#else
+typedef TARGET coordinate;
+INLINE coordinate rounded(SOURCE x) {
 #if ROUND_TF32
     return to_tf32((float)x);
 #else
     return (TARGET)x;
 #endif
 }
+INLINE TARGET value_of(coordinate x) { return x; }
+INLINE long long place(long long row, int f) { return row * D + f; }
+#endif
 
 // What rounding to `value` removed from coordinate `at` of a point.
 INLINE TARGET low_part(const SOURCE *from, int at, TARGET value) {
@@ -43,22 +66,22 @@ INLINE TARGET low_part(const SOURCE *from, int at, TARGET value) {
 // source, or row i if rows is null; rows from n on repeat the last one. `count` rows from `first` on are written, and the source
 // begins with row `first`. One warp per row.
 extern "C" __global__ void __launch_bounds__(256)
-    prepare_points(const SOURCE *__restrict__ x, const int *__restrict__ rows, TARGET *__restrict__ out,
+    prepare_points(const SOURCE *__restrict__ x, const int *__restrict__ rows, coordinate *__restrict__ out,
                    TARGET *__restrict__ xx, int n, int n_pad, int first_row, int count) {
     const int local = blockIdx.x * 8 + (threadIdx.x >> 5), row = first_row + local, lane = threadIdx.x & 31;
     if (local >= count) return;
     const int which = min(row, n - 1) - first_row;
     const SOURCE *from = x + (long long)(rows ? rows[which] : which) * SOURCE_D;
-    TARGET *to = out + (long long)row * D;
     double norms[VIEWS];
 #define V(view, first, width, source_first, source_width)                                       \
     {                                                                                           \
         double norm = 0;                                                                        \
         for (int f = lane; f < width; f += 32) {                                                \
-            const TARGET value = f < source_width ? rounded(from[source_first + f]) : (TARGET)0; \
-            to[first + f] = value;                                                              \
+            const coordinate mine = f < source_width ? rounded(from[source_first + f]) : (coordinate)0; \
+            const TARGET value = value_of(mine);                                                \
+            out[place(row, first + f)] = mine;                                                  \
             if (LOW)                                                                            \
-                to[(long long)n_pad * D + first + f] =                                          \
+                out[(long long)n_pad * D + place(row, first + f)] =                             \
                     f < source_width ? low_part(from, source_first + f, value) : (TARGET)0;     \
             norm += (double)value * (double)value;                                              \
         }                                                                                       \
@@ -72,24 +95,24 @@ extern "C" __global__ void __launch_bounds__(256)
     if (TWINS && lane == 0) xx[(long long)(VIEWS + 1) * n_pad + row] = (TARGET)from[SOURCE_D - 1];
 }
 
-// Copies points of a set, x [x_pad, D] and x_norms [VIEWS + 1 + TWINS, x_pad], to out [n_pad, D] and xx: those with the numbers
+// Copies points of a set, x [x_pad, D] (or blocks of them) and x_norms [VIEWS + 1 + TWINS, x_pad], to out [n_pad, D] and xx: those with the numbers
 // `rows`, or those from `first_row` on if rows is null; from n on the last one is repeated. One warp per row.
 extern "C" __global__ void __launch_bounds__(256)
-    gather_points(const TARGET *__restrict__ x, const TARGET *__restrict__ x_norms, int x_pad, const int *__restrict__ rows,
-                  int first_row, TARGET *__restrict__ out, TARGET *__restrict__ xx, int n, int n_pad) {
+    gather_points(const coordinate *__restrict__ x, const TARGET *__restrict__ x_norms, int x_pad, const int *__restrict__ rows,
+                  int first_row, coordinate *__restrict__ out, TARGET *__restrict__ xx, int n, int n_pad) {
     const int row = blockIdx.x * 8 + (threadIdx.x >> 5), lane = threadIdx.x & 31;
     if (row >= n_pad) return;
     const long long from = rows ? rows[min(row, n - 1)] : first_row + min(row, n - 1);
     for (int f = lane; f < D; f += 32) {
-        out[(long long)row * D + f] = x[from * D + f];
-        if (LOW) out[((long long)n_pad + row) * D + f] = x[((long long)x_pad + from) * D + f];
+        out[place(row, f)] = x[place(from, f)];
+        if (LOW) out[(long long)n_pad * D + place(row, f)] = x[(long long)x_pad * D + place(from, f)];
     }
     if (lane < VIEWS + 1 + TWINS) xx[(long long)lane * n_pad + row] = x_norms[(long long)lane * x_pad + from];
 }
 
-// Copies columns [c0, c0 + columns) of v [m, ld] to out [m_pad, NC], or, if TRANSPOSED, to out [HALVES·NC, m_pad] for tensor
-// cores, where each group of eight columns of K has the order 0 2 4 6 1 3 5 7. Padding is zero. One thread per element of
-// [NC, m_pad].
+// Copies columns [c0, c0 + columns) of v [m, ld] to out [m_pad, NC], or, if TRANSPOSED, to out [m_pad/64, HALVES·NC, 64 + 4] for tensor
+// cores: tiles as they will be in shared memory, where each group of eight columns of K has the order 0 2 4 6 1 3 5 7. Padding of m is
+// zero. One thread per element of [NC, m_pad].
 extern "C" __global__ void __launch_bounds__(256)
     prepare_values(const SOURCE *__restrict__ v, TARGET *__restrict__ out, int m, int m_pad, int ld, int c0, int columns) {
     const long long at = (long long)blockIdx.x * 256 + threadIdx.x;
@@ -101,9 +124,10 @@ extern "C" __global__ void __launch_bounds__(256)
 #endif
     const TARGET x = j < m && c < columns ? (TARGET)v[(long long)j * ld + c0 + c] : (TARGET)0;
 #if TRANSPOSED
-    out[at] = to_tf32(x);
+    TARGET *const tile = out + ((long long)(to >> 6) * HALVES * NC + c) * 68 + (to & 63);
+    *tile = to_tf32(x);
 #if HALVES == 2
-    out[at + (long long)NC * m_pad] = to_tf32(x - to_tf32(x));
+    tile[NC * 68] = to_tf32(x - to_tf32(x));
 #endif
 #else
     out[at] = x;

@@ -1,16 +1,17 @@
 //! Generates the CUDA source of a kernel expression, and its launches.
 
-use super::super::points::Plan;
+use super::super::points::{Norms, Plan};
 use super::super::twins::{Names, keys};
 use super::launch::{Card, Shape, Tiling, padded, simt_shape, tensor_shape, tiling};
-use super::renewal::{Renewal, largest};
-use super::{Arithmetic, foreign, image_source, kappa, logistic, wide};
+use super::renewal::{Renewal, norms};
+use super::{Arithmetic, foreign, half, image_source, kappa, logistic, wide};
 use crate::data::Rows;
 use crate::kernel::{Kernel, Statistic, catalogue};
 use crate::simd::source::{PRELUDE, Style};
 use ndarray::Array2;
 use std::fmt::Write;
 
+const INSTRUCTIONS: &str = include_str!("instructions.cu");
 const TENSOR: &str = include_str!("tensor.cu");
 const SIMT: &str = include_str!("simt.cu");
 const WIDE: &str = include_str!("wide.cu");
@@ -32,6 +33,8 @@ pub(super) struct Program {
     operations: usize,
     pub views: Vec<View>,
     renewal: Renewal,
+    /// Points are multiplied by two to this power, see [`half`].
+    exponent: i32,
     /// Names for points that have a twin.
     names: Names,
 }
@@ -106,18 +109,18 @@ impl Program {
         card: Card,
     ) -> Program {
         let plan = Plan::new(kernel, reference);
-        let norms = largest(&plan, reference);
-        let of_others = others.map(|others| largest(&plan, others));
-        let norms = [&norms, of_others.as_ref().unwrap_or(&norms)];
+        let of_reference = norms(&plan, reference);
+        let of_others = others.map(|others| norms(&plan, others));
+        let norms = [&of_reference, of_others.as_ref().unwrap_or(&of_reference)];
         Program::of_facts(plan, reference.d(), norms, names, arithmetic, card)
     }
 
-    /// As [`Self::new`], for points of width `d` of which this is known: the largest squared norm in each view, of both sides, and
-    /// the names of equal points.
+    /// As [`Self::new`], for points of width `d` of which this is known: the norms in each view, of both sides, and the names of equal
+    /// points. [`Arithmetic::Half`] is for points of fewer coordinates than [`wide`] wants and without entries to compute anew.
     pub fn of_facts(
         plan: Plan,
         d: usize,
-        norms: [&Vec<f64>; 2],
+        norms: [&Vec<Norms>; 2],
         names: Names,
         arithmetic: Arithmetic,
         card: Card,
@@ -128,10 +131,16 @@ impl Program {
         let operations = kappa::listing(&plan, arithmetic.style()).operations();
         let views = views(&plan, d, if arithmetic.is_tensor() { 16 } else { 8 });
         let widths: Vec<usize> = views.iter().map(|view| view.source_width).collect();
-        let renewal = Renewal::new(&plan, &widths, norms.map(Vec::as_slice), arithmetic);
+        let norms = norms.map(Vec::as_slice);
+        let renewal = Renewal::new(&plan, &widths, norms, arithmetic);
+        let width: usize = views.iter().map(|view| view.width).sum();
+        let fits = arithmetic == Arithmetic::Half && renewal.is_empty() && !wide::is_wide(arithmetic, width);
+        let exponent = if fits { half::exponent(&plan, width, norms) } else { None };
+        let arithmetic =
+            if arithmetic == Arithmetic::Half && exponent.is_none() { Arithmetic::Tf32 } else { arithmetic };
         let names = if names.len() < MOST_NAMES { names } else { Names::default() };
         let kappa = kappa::function(&plan, views.len(), arithmetic.style());
-        Program { arithmetic, card, kappa, operations, views, renewal, names, plan }
+        Program { arithmetic, card, kappa, operations, views, renewal, exponent: exponent.unwrap_or(0), names, plan }
     }
 
     /// Whether raw points may be rounded to f32: the tiles are, and nothing of what rounding removes is kept.
@@ -203,7 +212,9 @@ impl Program {
 
     /// Bytes of the values of one pass as `prepare_values` writes them.
     pub fn values_bytes(&self, m: usize, nc: usize) -> usize {
-        self.halves() * padded(m) * nc * self.arithmetic.bytes()
+        // Rows of 64 values are 4 further apart in tiles of tensor cores.
+        let rows = if self.arithmetic.is_tensor() && !self.is_wide() { padded(m) / 64 * 68 } else { padded(m) };
+        self.halves() * rows * nc * self.arithmetic.bytes()
     }
 
     /// Whether products are those of `wide.rs`.
@@ -225,9 +236,10 @@ impl Program {
         if self.arithmetic == Arithmetic::F64 || self.plan.statistics.len() > 1 { 4 } else { 8 }
     }
 
-    fn shape(&self, nc: usize) -> Shape {
+    /// The tile of a product with `nc` columns, or of a Gram matrix (0).
+    pub fn shape(&self, nc: usize) -> Shape {
         if self.arithmetic.is_tensor() {
-            tensor_shape(self.width(), nc, self.halves() == 2, self.card)
+            tensor_shape(self.width(), nc, self.arithmetic, self.card)
         } else {
             simt_shape(self.side(), nc, self.arithmetic)
         }
@@ -250,6 +262,8 @@ impl Program {
         define(&mut text, "TARGET", name(self.arithmetic == Arithmetic::F64));
         define(&mut text, "PARTIAL", name(!self.arithmetic.is_tensor()));
         define(&mut text, "ROUND_TF32", u32::from(self.arithmetic == Arithmetic::Tf32));
+        define(&mut text, "HALF", u32::from(self.arithmetic == Arithmetic::Half));
+        define(&mut text, "SCALE", format_args!("{:e}", f64::from(self.exponent).exp2()));
         define(&mut text, "TRANSPOSED", u32::from(self.arithmetic.is_tensor() && !self.is_wide()));
         define(&mut text, "HALVES", self.halves());
         define(&mut text, "NC", nc);
@@ -304,10 +318,10 @@ impl Program {
         let shape = self.shape(nc);
         let mut text = String::new();
         if self.arithmetic.is_tensor() {
-            text.push_str("// arch: 80\n");
+            text.push_str(if shape.group { "// arch: 90\n" } else { "// arch: 80\n" });
         }
         let functions = match self.arithmetic {
-            Arithmetic::Tf32 => "FAST",
+            Arithmetic::Half | Arithmetic::Tf32 => "FAST",
             Arithmetic::Split | Arithmetic::F32 => "F32",
             Arithmetic::F64 => "F64",
         };
@@ -322,13 +336,17 @@ impl Program {
             self.renewal.source(&self.plan, self.views.len(), self.arithmetic, self.arithmetic.is_tensor(), &mut text);
         if self.arithmetic.is_tensor() {
             define(&mut text, "SPLIT", self.halves() - 1);
-            define(&mut text, "WARPS", shape.rows / 32);
+            define(&mut text, "HALF", u32::from(self.arithmetic == Arithmetic::Half));
+            define(&mut text, "UNSCALE", format_args!("{:e}f", f64::from(-2 * self.exponent).exp2()));
+            define(&mut text, "GROUP", u32::from(shape.group));
+            define(&mut text, "WARPS", shape.threads / 32);
+            define(&mut text, "MT", 2 * shape.rows / shape.threads);
             define(&mut text, "MIN_BLOCKS", shape.blocks);
             define(&mut text, "STAGES", shape.stages);
             // Unroll twice if there are enough registers.
-            let twice = self.operations <= UNROLLED && self.arithmetic == Arithmetic::Tf32 && nc <= 16;
+            let twice = self.operations <= UNROLLED && self.arithmetic.is_fast() && nc <= 16;
             define(&mut text, "UNROLL", if twice && self.renewal.is_empty() { 2 } else { 1 });
-            return format!("{text}{PRELUDE}{}{renewal}{TENSOR}", self.kappa);
+            return format!("{text}{PRELUDE}{}{renewal}{INSTRUCTIONS}{TENSOR}", self.kappa);
         }
         define(&mut text, "TM", self.side());
         let [statistic, xx, yy] = [("s", "[i][j]"), ("xx", "[i]"), ("yy", "[j]")]
@@ -385,16 +403,19 @@ pub fn sources() -> Vec<(String, String)> {
     };
     for entry in catalogue() {
         // Split uses the functions of f32; a kernel that cannot use it falls back to f32.
-        for arithmetic in [Arithmetic::Tf32, Arithmetic::Split, Arithmetic::F64] {
+        for arithmetic in [Arithmetic::Half, Arithmetic::Tf32, Arithmetic::Split, Arithmetic::F64] {
             let p = program(entry.name, 64, arithmetic);
             if p.arithmetic == arithmetic || arithmetic == Arithmetic::Split {
                 put(format!("{}-{:?}", entry.name, p.arithmetic), &p, Kind::Product { nc: 16 });
             }
         }
     }
-    for arithmetic in [Arithmetic::Tf32, Arithmetic::Split, Arithmetic::F32, Arithmetic::F64] {
+    for arithmetic in [Arithmetic::Half, Arithmetic::Tf32, Arithmetic::Split, Arithmetic::F32, Arithmetic::F64] {
         for d in [3, 64, 100, 784] {
             let p = program("rbf", d, arithmetic);
+            if p.arithmetic != arithmetic {
+                continue;
+            }
             put(format!("gram-{d}-{arithmetic:?}"), &p, Kind::Gram);
             put(format!("mirrored-{d}-{arithmetic:?}"), &p, Kind::MirroredGram);
             put(format!("product-{d}-{arithmetic:?}-32"), &p, Kind::Product { nc: 32 });
@@ -407,6 +428,13 @@ pub fn sources() -> Vec<(String, String)> {
         let p = program("rbf", 5, arithmetic);
         put(format!("prepare-{arithmetic:?}"), &p, Kind::Prepare { nc: 8, double: false });
     }
+    // Without wgmma.
+    let ampere = Card { capability: 80, ..Card::HOPPER };
+    let p = Program::for_kernel(&Kernel::parse("rbf").expect("a valid expression"), 64, Arithmetic::Half, ampere);
+    put("ampere-gram-64-Half".into(), &p, Kind::Gram);
+    for nc in [16, 32] {
+        put(format!("ampere-64-Half-{nc}"), &p, Kind::Product { nc });
+    }
     for nc in [8, 16, 32] {
         put(format!("wide-784-Tf32-{nc}"), &program("rbf", 784, Arithmetic::Tf32), Kind::Wide { nc });
         put(format!("near-wide-784-Tf32-{nc}"), &far("rbf", 784, Arithmetic::Tf32), Kind::Wide { nc });
@@ -417,8 +445,10 @@ pub fn sources() -> Vec<(String, String)> {
         put(format!("mixed-gram-{arithmetic:?}"), &p, Kind::Gram);
         put(format!("mixed-prepare-{arithmetic:?}"), &p, Kind::Prepare { nc: 16, double: true });
     }
-    let p = program("0.5*rbf(2)*poly(2) + matern32", 20, Arithmetic::Tf32);
-    put("sum-Tf32".into(), &p, Kind::Product { nc: 8 });
+    for arithmetic in [Arithmetic::Half, Arithmetic::Tf32] {
+        let p = program("0.5*rbf(2)*poly(2) + matern32", 20, arithmetic);
+        put(format!("sum-{arithmetic:?}"), &p, Kind::Product { nc: 8 });
+    }
     for arithmetic in [Arithmetic::Tf32, Arithmetic::Split, Arithmetic::F32, Arithmetic::F64] {
         for d in [5, 64, 100] {
             let p = far("rbf", d, arithmetic);
@@ -435,7 +465,7 @@ pub fn sources() -> Vec<(String, String)> {
         let p = far("rbf*linear + 2*laplacian + periodic(1, 0.01)", 5, arithmetic);
         put(format!("near-mixed-{arithmetic:?}"), &p, Kind::Product { nc: 16 });
     }
-    for arithmetic in [Arithmetic::Tf32, Arithmetic::F32, Arithmetic::F64] {
+    for arithmetic in [Arithmetic::Half, Arithmetic::F32, Arithmetic::F64] {
         let p = program("ntk(depth=3, act=tanh, b_var=0.1) + nngp(depth=2, act=softplus)", 20, arithmetic);
         put(format!("logistic-sum-{arithmetic:?}"), &p, Kind::Product { nc: 8 });
         let p = program("ntk(depth=3, act=sigmoid)", 20, arithmetic);

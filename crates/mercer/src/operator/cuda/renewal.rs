@@ -1,7 +1,7 @@
 //! Which entries of a tile are computed anew from differences of coordinates, and the source that does it.
 
 use super::super::near::{Near, Roundoff};
-use super::super::points::Plan;
+use super::super::points::{Norms, Plan};
 use super::super::tile::ranges;
 use super::program::define;
 use super::{Arithmetic, kappa, wide};
@@ -22,15 +22,15 @@ pub(super) struct Renewal {
 }
 
 impl Renewal {
-    /// For points of `widths` columns whose largest squared norms are `a` and `b`, each a number a view.
-    pub fn new(plan: &Plan, widths: &[usize], [a, b]: [&[f64]; 2], arithmetic: Arithmetic) -> Renewal {
+    /// For points of `widths` columns whose norms are `a` and `b`, each a number a view.
+    pub fn new(plan: &Plan, widths: &[usize], [a, b]: [&[Norms]; 2], arithmetic: Arithmetic) -> Renewal {
         // The sums of cuBLAS are as long as the points are wide.
         let wide = widths.iter().any(|width| wide::is_wide(arithmetic, width.next_multiple_of(16)));
         let roundoff =
             Roundoff { run: if wide { f64::INFINITY } else { roundoff(arithmetic).run }, ..roundoff(arithmetic) };
-        let sums: Vec<f64> = a.iter().zip(b).map(|(a, b)| a + b).collect();
+        let sums: Vec<f64> = a.iter().zip(b).map(|(a, b)| a.largest + b.largest).collect();
         let near = by_statistic(plan, plan.near(&sums, widths, roundoff));
-        let shows = |view: usize| plan.shows_rounding(view, a[view].max(b[view]), widths[view], roundoff);
+        let shows = |view: usize| plan.shows_rounding(view, a[view].joined(b[view]).largest, widths[view], roundoff);
         let low = near.iter().any(Option::is_some) && (0..a.len()).any(shows);
         Renewal { near, low }
     }
@@ -90,7 +90,7 @@ impl Renewal {
     }
 }
 
-/// The errors of an arithmetic. Tensor cores add eight products at once and truncate, and Split drops the product of the low
+/// The errors of an arithmetic. Tensor cores add eight products (or sixteen of f16) at once and truncate, and Split drops the product of the low
 /// halves.
 pub(super) fn roundoff(arithmetic: Arithmetic) -> Roundoff {
     let powers = |sum: i32, point: i32, allowed: i32| {
@@ -101,15 +101,15 @@ pub(super) fn roundoff(arithmetic: Arithmetic) -> Roundoff {
         Arithmetic::F64 => Roundoff::of::<f64>(),
         Arithmetic::F32 => Roundoff::of::<f32>(),
         Arithmetic::Split => powers(21, 24, 18),
-        Arithmetic::Tf32 => powers(20, 12, 8),
+        Arithmetic::Half | Arithmetic::Tf32 => powers(20, 12, 8),
     }
 }
 
-/// The largest `‖x‖²` of points `[n, d]` in each view.
-pub(super) fn largest(plan: &Plan, x: Rows<'_>) -> Vec<f64> {
-    let of_few = |rows| plan.largest(x.slice(rows));
-    let larger = |a: Vec<f64>, b: Vec<f64>| a.iter().zip(&b).map(|(a, b)| a.max(*b)).collect();
-    ranges(x.n(), ROWS).into_par_iter().map(of_few).reduce(|| vec![0.0; plan.views()], larger)
+/// The norms of points `[n, d]` in each view.
+pub(super) fn norms(plan: &Plan, x: Rows<'_>) -> Vec<Norms> {
+    let of_few = |rows| plan.norms(x.slice(rows));
+    let joined = |a: Vec<Norms>, b: Vec<Norms>| a.iter().zip(b).map(|(a, b)| a.joined(b)).collect();
+    ranges(x.n(), ROWS).into_par_iter().map(of_few).reduce(|| vec![Norms::NONE; plan.views()], joined)
 }
 
 /// The entries of each statistic that some base kernel computes anew, given those of each base kernel.

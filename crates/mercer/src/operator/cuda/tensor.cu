@@ -1,6 +1,6 @@
 // Y = κ(A, B) V on tensor cores, without storing K; with GRAM, the matrix K.
 //
-// A warp handles 32 rows of A, a block 32·WARPS; tiles of 64 columns (points of B, their norms, their rows of V) stream
+// A warp handles MT blocks of 16 rows of A; tiles of 64 columns (points of B, their norms, their rows of V) stream
 // through shared memory. For each 16 columns: S = A Bᵀ by mma, κ(S, ‖a‖², ‖b‖²) in registers, then K V by a second mma.
 // The accumulator of S holds columns 2t and 2t+1 in thread t of four, but the next operand needs t and t+4. Instead of
 // moving K, each group of eight columns of V has the order 0 2 4 6 1 3 5 7.
@@ -9,9 +9,15 @@
 //
 // SPLIT: each operand is x = hi + lo in TF32, and each product is hi·hi + hi·lo + lo·hi.
 //
+// HALF: points are 2^e x in f16, which has as many bits as TF32 and twice its rate (half.rs). Blocks of eight points and eight coordinates
+// are contiguous, [n/8, D/8, 8, 8], as ldmatrix and wgmma want them. K and V are TF32 all the same.
+//
+// GROUP: four warps compute S of all 64 columns together by wgmma. Each of the MT blocks of 64 rows of a group has 16 rows of each warp.
+//
 // #define D          width of a point, a multiple of 16
 // #define NC         columns of V, a multiple of 8
-// #define WARPS, MIN_BLOCKS, STAGES, SPLIT, GRAM, UNROLL
+// #define WARPS, MT, MIN_BLOCKS, STAGES, SPLIT, HALF, GROUP, GRAM, UNROLL
+// #define UNSCALE    with HALF: 2^(−2e)
 // #define NEAR       whether pairs for which is_near holds are computed by `renewed` (near.cu)
 // #define TWINS      whether the points have names; where two agree, κ is that of a point with itself
 // #define GATHERED   whether places may be given: point i of A is point a_places[i] of its set, and likewise B; null is their order
@@ -19,68 +25,37 @@
 
 #define BN 64
 #define THREADS (32 * WARPS)
-#define ROWS (32 * WARPS)
+#define ROWS (16 * MT * WARPS)
+// Rows between the blocks of 16 rows of a warp.
+#define APART (GROUP ? 64 : 16)
 #if D <= 64
 #define DK D
 #elif SPLIT
 #define DK 16
+#elif HALF
+#define DK 64
 #else
 #define DK 32
 #endif
 #define CHUNKS ((D + DK - 1) / DK)
-// Rows of shared memory are an odd multiple of 16 bytes apart, so that eight rows are in different banks.
-#define LDX (DK + 4)
+// Rows of shared memory are an odd multiple of 16 bytes apart, so that eight rows are in different banks. Blocks of HALF are 128 bytes.
+#define LDX (HALF ? DK / 2 : DK + 4)
+// Words of a point in device memory, and coordinates in 16 bytes.
+#define WORDS (HALF ? D / 2 : D)
+#define PIECE (HALF ? 8 : 4)
+// Products that one instruction adds, in each of 16×8 elements.
+#define STEP (HALF ? 16 : 8)
 #define LDV (BN + 4)
 #define NT (NC / 8)
 #define HALVES (SPLIT ? 2 : 1)
-#if GRAM
-#define VALUES 0
-#else
-#define VALUES (HALVES * NC * LDV)
-#endif
-
-typedef unsigned int word;
-
-INLINE void mma(float (&c)[4], const word (&a)[4], word b0, word b1) {
-    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-INLINE word address(const float *p) { return (word)__cvta_generic_to_shared(p); }
-// Loads four blocks of eight rows of 16 bytes. Lane l gives the address of row l%8 of block l/8 and receives word l%4 of row
-// l/4 of each block.
-INLINE void load4(word (&r)[4], const float *p) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(address(p)));
-}
-INLINE void copy16(float *to, const float *from) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address(to)), "l"(from));
-}
-INLINE void copies_commit() { asm volatile("cp.async.commit_group;"); }
-template <int PENDING> INLINE void copies_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(PENDING)); }
-
-// Rounds to the nearest TF32 in one instruction, because tensor cores read only the upper 19 bits. Infinity is kept; NaN is
-// not, but finite points and parameters give NaN only as 0·∞.
-INLINE word tf32(float x) { return __float_as_uint(x) + 0x1000u; }
-
-// x = hi + lo, both read as TF32: hi is x itself, of which tensor cores read the upper bits; lo is the rest, of which they
-// drop the bits below 2⁻²¹ of x (2⁻²³ on average).
-INLINE word low_half(float x) { return __float_as_uint(x - __uint_as_float(__float_as_uint(x) & 0xffffe000u)); }
-
-// The same, but the compiler cannot keep the halves of a whole loop in registers.
-INLINE word low_half_here(word x) {
-    word hi;
-    asm volatile("and.b32 %0, %1, 0xffffe000;" : "=r"(hi) : "r"(x));
-    return __float_as_uint(__uint_as_float(x) - __uint_as_float(hi));
-}
+#define VALUES (GRAM ? 0 : HALVES * NC * LDV)
 
 #if GRAM
 // out [n, ld]: rows and columns beyond n and m are not written.
 #define RESULT float *__restrict__ out, int n, int m, long long ld
 #define ABSORB(acc, k, v, column) absorb(k, row, column, out, n, m, ld)
 #else
-// vt [HALVES·NC, b_pad], each group of eight columns in the order 0 2 4 6 1 3 5 7; partial [splits, a_pad, NC].
+// vt [b_pad/BN, HALVES·NC, LDV], each group of eight columns in the order 0 2 4 6 1 3 5 7; partial [splits, a_pad, NC].
 #define RESULT const float *__restrict__ vt, float *__restrict__ partial
 #define ABSORB(acc, k, v, column) absorb(acc, k, v, lane)
 #endif
@@ -92,10 +67,10 @@ INLINE word low_half_here(word x) {
 #endif
 
 struct Row {
-    int first; // of this lane: rows first, first+8, first+16, first+24
-    float xx[2][2];
+    int first; // of this lane: rows first and first+8, and as many APART further on for each block
+    float xx[MT][2];
 #if TWINS
-    float name[2][2];
+    float name[MT][2];
 #endif
 };
 
@@ -109,8 +84,16 @@ struct Sides {
 #endif
 };
 
-// S of 32 rows and 16 columns, over the DK coordinates in `x` (shared memory, [16, LDX]) and `fa`.
-INLINE void dots(float (&s)[2][2][4], const word (&fa)[2][DK / 8][4], const float *x, int lane) {
+// S of a warp's rows and 16 columns, over the DK coordinates in `x` (shared memory, [16, LDX]) and `fa`.
+INLINE void dots(float (&s)[MT][2][4], const word (&fa)[MT][DK / STEP][4], const float *x, int lane) {
+#if HALF
+#pragma unroll
+    for (int k = 0; k < DK / 16; ++k) {
+        word fb[4];
+        load4(fb, x + ((lane >> 4) * (DK / 8) + 2 * k + (lane >> 3 & 1)) * 32 + (lane & 7) * 4);
+        UNROLLED(q, 2 * MT) mma_half(s[q >> 1][q & 1], fa[q >> 1][k], fb[2 * (q & 1)], fb[2 * (q & 1) + 1]);
+    }
+#else
 #if SPLIT
     float low[2][2][4] = {};
 #endif
@@ -142,24 +125,49 @@ INLINE void dots(float (&s)[2][2][4], const word (&fa)[2][DK / 8][4], const floa
 #if SPLIT
     UNROLLED(q, 16) s[q >> 3][q >> 2 & 1][q & 3] += low[q >> 3][q >> 2 & 1][q & 3];
 #endif
+#endif
 }
 
-// Replaces S by κ for 32 rows and 16 columns; yy are the norms of this lane's pair of columns, of which `place` is the first.
-// Diagonal values (`column` is the row that the pair's first point has) were computed in double, because a formula may turn a
-// rounding error ε of the distance of a point to itself into √ε.
-INLINE void evaluate(float (&s)[2][2][4], const Row &row, const float *yy, const Sides &of, bool meets, int column,
-                     int place) {
-    const float *diag = of.axx + of.a_pad;
+#if GROUP
+// S of 64 rows of a group and of all columns of a tile, block `i`: += of 16 coordinates in `a` and `x` (shared memory), or = if not `add`.
+INLINE void group_mma(float (&s)[BN / 16][MT][2][4], int i, const word (&a)[4], const float *x, int add) {
+    // Steps of 16 bytes between blocks of coordinates (8) and of points (DK).
+    const unsigned long long b = (address(x) & 0x3ffffu) >> 4 | 8ull << 16 | (unsigned long long)DK << 32;
+#define S4(j, h) "+f"(s[j][i][h][0]), "+f"(s[j][i][h][1]), "+f"(s[j][i][h][2]), "+f"(s[j][i][h][3])
+    asm volatile("{.reg .pred p;\nsetp.ne.b32 p, %37, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 "
+                 "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31},"
+                 "{%32,%33,%34,%35}, %36, p, 1, 1, 0;\n}"
+                 : S4(0, 0), S4(0, 1), S4(1, 0), S4(1, 1), S4(2, 0), S4(2, 1), S4(3, 0), S4(3, 1)
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+#undef S4
+}
+// Waits for all products; nothing of S is read before.
+INLINE void group_end(float (&s)[BN / 16][MT][2][4]) {
+    group_wait();
+    UNROLLED(j, BN / 16)
+        UNROLLED(q, 8 * MT) asm volatile("" : "+f"(s[j][q >> 3][q >> 2 & 1][q & 3])::"memory");
+}
+#endif
+
+#if HALF
+#define UNSCALED(s) ((s) * UNSCALE)
+#else
+#define UNSCALED(s) (s)
+#endif
+
+// Replaces S by κ for a warp's rows and 16 columns; yy are the norms of this lane's pair of columns, of which `place` is the first.
+INLINE void evaluate(float (&s)[MT][2][4], const Row &row, const float *yy, const Sides &of, int place) {
 #if NEAR
     unsigned int near = 0;
 #endif
-    UNROLLED(q, 16) {
+    UNROLLED(q, 8 * MT) {
         const int i = q >> 3, j = q >> 2 & 1, e = q & 3;
         const float2 y = *(const float2 *)(yy + 8 * j);
 #if NEAR
         if (is_near(s[i][j][e], row.xx[i][e >> 1], e & 1 ? y.y : y.x)) near |= 1u << q;
 #endif
-        s[i][j][e] = kappa(s[i][j][e], row.xx[i][e >> 1], e & 1 ? y.y : y.x);
+        s[i][j][e] = kappa(UNSCALED(s[i][j][e]), row.xx[i][e >> 1], e & 1 ? y.y : y.x);
     }
 #if NEAR
     // The lanes of the warp compute one such entry after the other together.
@@ -169,59 +177,64 @@ INLINE void evaluate(float (&s)[2][2][4], const Row &row, const float *yy, const
             const int which = __ffs(left) - 1, r = r0 + 16 * (which >> 3) + 8 * (which >> 1 & 1), c = c0 + 8 * (which >> 2 & 1) + (which & 1);
             const float value = renewed(of.a + (long long)r * D, of.b + (long long)c * D, of.a_pad * D, of.b_pad * D, of.axx + r,
                                         of.a_pad, of.byy + c, of.b_pad);
-            UNROLLED(q, 16)
+            UNROLLED(q, 8 * MT)
                 if (q == which && (threadIdx.x & 31) == who) s[q >> 3][q >> 2 & 1][q & 3] = value;
         }
     }
 #endif
 #if TWINS
-    UNROLLED(q, 16) {
+    UNROLLED(q, 8 * MT) {
         const int i = q >> 3, j = q >> 2 & 1, e = q & 3;
         const float name = row.name[i][e >> 1];
-        if (name > 0 && name == of.byy[2 * of.b_pad + place + 8 * j + (e & 1)]) s[i][j][e] = diag[row.first + 16 * i + 8 * (e >> 1)];
+        if (name > 0 && name == of.byy[2 * of.b_pad + place + 8 * j + (e & 1)])
+            s[i][j][e] = of.axx[of.a_pad + row.first + APART * i + 8 * (e >> 1)];
     }
 #endif
-    if (meets) {
-        UNROLLED(q, 16) {
-            const int i = q >> 3, j = q >> 2 & 1, e = q & 3, r = row.first + 16 * i + 8 * (e >> 1);
+}
+
+// Values of points with themselves (`column` is the row that the pair's first point has) were computed in double, because a formula
+// may turn a rounding error ε of the distance of a point to itself into √ε.
+INLINE void settle(float (&k)[MT][2][4], const Row &row, const Sides &of, int column, int place) {
+    const float *diag = of.axx + of.a_pad;
+    UNROLLED(q, 8 * MT) {
+        const int i = q >> 3, j = q >> 2 & 1, e = q & 3, r = row.first + APART * i + 8 * (e >> 1);
 #if GATHERED
-            const int c = 8 * j + (e & 1), mine = of.a_places ? of.a_places[r] : r;
-            if (mine == (of.b_places ? of.b_places[place + c] + column - place : column + c)) s[i][j][e] = diag[r];
+        const int c = 8 * j + (e & 1), mine = of.a_places ? of.a_places[r] : r;
+        if (mine == (of.b_places ? of.b_places[place + c] + column - place : column + c)) k[i][j][e] = diag[r];
 #else
-            if (r == column + 8 * j + (e & 1)) s[i][j][e] = diag[r];
+        if (r == column + 8 * j + (e & 1)) k[i][j][e] = diag[r];
 #endif
-        }
     }
 }
 
 #if GATHERED
 // Columns that are a list may meet any row. `diagonal` is far below zero where no two points are the same.
-#define MEETS(row0, column) (sides.b_places ? diagonal > FAR : (column) <= sides.high && sides.low < (column) + 16)
+#define MEETS(row0, column, width) (sides.b_places ? diagonal > FAR : (column) <= sides.high && sides.low < (column) + (width))
 #define FAR (-0x20000000)
 #else
-#define MEETS(row0, column) meets_diagonal(row0, column)
+#define MEETS(row0, column, width) meets_diagonal(row0, column, width)
 #endif
-INLINE bool meets_diagonal(int row0, int column) { return column < row0 + 32 && row0 < column + 16; }
+INLINE bool meets_diagonal(int row0, int column, int width) { return column < row0 + APART * (MT - 1) + 16 && row0 < column + width; }
 
 #if GRAM
-// Writes 32 rows and 16 columns of K.
-INLINE void absorb(const float (&k)[2][2][4], const Row &row, int column, RESULT) {
-    UNROLLED(q, 16) {
+// Writes a warp's rows and 16 columns of K.
+INLINE void absorb(const float (&k)[MT][2][4], const Row &row, int column, RESULT) {
+    UNROLLED(q, 8 * MT) {
         const int i = q >> 3, j = q >> 2 & 1, e = q & 3;
-        const int r = row.first + 16 * i + 8 * (e >> 1), c = column + 8 * j + (e & 1);
+        const int r = row.first + APART * i + 8 * (e >> 1), c = column + 8 * j + (e & 1);
         if (r < n && c < m && (!MIRROR || r <= c)) out[r * ld + c] = k[i][j][e];
         if (MIRROR && r < c && c < m) out[c * ld + r] = k[i][j][e];
     }
 }
 #else
 // acc += K V over 16 columns.
-INLINE void absorb(float (&acc)[2][NT][4], const float (&values)[2][2][4], const float *v, int lane) {
+INLINE void absorb(float (&acc)[MT][NT][4], const float (&values)[MT][2][4], const float *v, int lane) {
     UNROLLED(j, 2) {
-        word k[2][4];
+        word k[MT][4];
 #if SPLIT
-        word kl[2][4];
+        word kl[MT][4];
 #endif
-        UNROLLED(q, 8) {
+        UNROLLED(q, 4 * MT) {
             const int i = q >> 2, e = q & 3, place = (e & 1) * 2 + (e >> 1);
 #if SPLIT
             k[i][place] = __float_as_uint(values[i][j][e]);
@@ -241,7 +254,7 @@ INLINE void absorb(float (&acc)[2][NT][4], const float (&values)[2][2][4], const
             word fl[4];
             load4(fl, p + NC * LDV);
 #endif
-            UNROLLED(i, 2) {
+            UNROLLED(i, MT) {
                 UNROLLED(h, c + 1 < NT ? 2 : 1) {
 #if SPLIT
                     mma(acc[i][c + h], kl[i], fv[2 * h], fv[2 * h + 1]);
@@ -254,24 +267,31 @@ INLINE void absorb(float (&acc)[2][NT][4], const float (&values)[2][2][4], const
     }
 }
 
-INLINE void copy_values(float *to, const float *vt, int tile, int m_pad) {
-    for (int i = threadIdx.x; i < HALVES * NC * (BN / 4); i += THREADS) {
-        const int r = i / (BN / 4), c = i % (BN / 4) * 4;
-        copy16(to + r * LDV + c, vt + (long long)r * m_pad + tile * BN + c);
-    }
+INLINE void copy_values(float *to, const float *vt, int tile) {
+    for (int i = threadIdx.x; i < VALUES / 4; i += THREADS) copy16(to + 4 * i, vt + (long long)tile * VALUES + 4 * i);
 }
 #endif
 
-INLINE void add(float (&sum)[2][NT][4], const float (&term)[2][NT][4]) {
-    UNROLLED(q, 8 * NT) sum[q & 1][q >> 3][q >> 1 & 3] += term[q & 1][q >> 3][q >> 1 & 3];
+INLINE void add(float (&sum)[MT][NT][4], const float (&term)[MT][NT][4]) {
+    UNROLLED(q, 4 * MT * NT) sum[q / (4 * NT)][(q >> 2) % NT][q & 3] += term[q / (4 * NT)][(q >> 2) % NT][q & 3];
 }
 
-// Copies coordinates [from, from + DK) of `count` points, [count, D] in device memory, to [count, LDX] in shared memory.
+// Copies coordinates [from, from + DK) of `count` points from device memory to [count, LDX] in shared memory.
 INLINE void copy_points(float *to, const float *x, int count, int from) {
-    for (int i = threadIdx.x; i < count * (DK / 4); i += THREADS) {
-        const int r = i / (DK / 4), c = i % (DK / 4) * 4;
-        if (D % DK == 0 || from + c < D) copy16(to + r * LDX + c, x + (long long)r * D + from + c);
-        else *(float4 *)(to + r * LDX + c) = make_float4(0.f, 0.f, 0.f, 0.f);
+    const int pieces = DK / PIECE;
+    for (int i = threadIdx.x; i < count * pieces; i += THREADS) {
+#if HALF
+        // Blocks of eight points: [count/8, DK/8] of them, of [count/8, D/8].
+        const int blocks = i / (8 * pieces), within = i % (8 * pieces), f = from + within / 8 * 8;
+        float *const place = to + 4 * i;
+        const float *const source = x + (blocks * D + from + within) * 4ll;
+#else
+        const int r = i / pieces, f = from + i % pieces * PIECE;
+        float *const place = to + r * LDX + f - from;
+        const float *const source = x + (long long)r * D + f;
+#endif
+        if (D % DK == 0 || f < D) copy16(place, source);
+        else *(float4 *)place = make_float4(0.f, 0.f, 0.f, 0.f);
     }
 }
 INLINE void copy_norms(float *to, const float *yy, int tile) {
@@ -284,20 +304,24 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
            PLACES RESULT) {
     extern __shared__ __align__(16) float shared[];
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-    const int row0 = blockIdx.x * ROWS + warp * 32;
+    #if GROUP
+    const int row0 = blockIdx.x * ROWS + (warp >> 2) * 64 * MT + (warp & 3) * 16;
+#else
+    const int row0 = blockIdx.x * ROWS + warp * 16 * MT;
+#endif
     const int start = blockIdx.y * tiles_per_split, last = min(tiles, start + tiles_per_split);
     const int first = MIRROR ? max(start, (int)blockIdx.x * ROWS / BN) : start;
 
     Row row;
     row.first = row0 + (lane >> 2);
-    UNROLLED(q, 4) row.xx[q >> 1][q & 1] = axx[row.first + 8 * q];
+    UNROLLED(q, 2 * MT) row.xx[q >> 1][q & 1] = axx[row.first + APART * (q >> 1) + 8 * (q & 1)];
 #if TWINS
-    UNROLLED(q, 4) row.name[q >> 1][q & 1] = axx[2 * (long long)a_pad + row.first + 8 * q];
+    UNROLLED(q, 2 * MT) row.name[q >> 1][q & 1] = axx[2 * (long long)a_pad + row.first + APART * (q >> 1) + 8 * (q & 1)];
 #endif
 #if GATHERED
-    int low = row0, high = row0 + 31;
+    int low = row0, high = row0 + APART * (MT - 1) + 15;
     if (a_places) {
-        low = high = a_places[row0 + lane];
+        low = high = a_places[row0 + APART * (lane >> 4) * (MT - 1) + (lane & 15)];
         for (int step = 16; step > 0; step >>= 1) {
             low = min(low, __shfl_xor_sync(0xffffffffu, low, step));
             high = max(high, __shfl_xor_sync(0xffffffffu, high, step));
@@ -308,7 +332,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     const Sides sides = {a, axx, b, byy, a_pad, b_pad};
 #endif
 
-    float total[2][NT][4] = {}; // unused by GRAM
+    float total[MT][NT][4] = {}; // unused by GRAM
     // The columns of this lane's pair in the first eight; a diagonal element has row == column.
     const int pair = 2 * (lane & 3);
 
@@ -316,24 +340,76 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     auto fetch_side = [&](float *to, int tile) {
         copy_norms(to, byy, tile);
 #if !GRAM
-        copy_values(to + BN, vt, tile, b_pad);
+        copy_values(to + BN, vt, tile);
 #endif
     };
 
 #if CHUNKS == 1
     // The warp's points stay in registers.
-    word fa[2][D / 8][4];
-    UNROLLED(i, 2)
-        UNROLLED(k, D / 8)
-            UNROLLED(q, 4)
-                fa[i][k][q] = __float_as_uint(
-                    a[(long long)(row.first + 16 * i + 8 * (q & 1)) * D + 8 * k + (lane & 3) + 4 * (q >> 1)]);
+    word fa[MT][D / STEP][4];
+    UNROLLED(i, MT)
+        UNROLLED(k, D / STEP)
+            UNROLLED(q, 4) {
+                const int r = row.first + APART * i + 8 * (q & 1);
+#if HALF
+                fa[i][k][q] = __float_as_uint(a[((r >> 3) * (D / 8ll) + 2 * k + (q >> 1)) * 32 + (r & 7) * 4 + (lane & 3)]);
+#else
+                fa[i][k][q] = __float_as_uint(a[(long long)r * D + 8 * k + (lane & 3) + 4 * (q >> 1)]);
+#endif
+            }
 
     const int STAGE = BN * LDX + BN + VALUES;
+#if GROUP
+    // The first warp fetches a tile AHEAD of the others into a buffer that all warps have left: warps may be a few tiles apart.
+    const int AHEAD = STAGES - STAGES / 2;
+    __shared__ barrier full[STAGES], empty[STAGES];
+    if (threadIdx.x < STAGES) {
+        barrier_start(full + threadIdx.x, 1);
+        barrier_start(empty + threadIdx.x, WARPS);
+        barriers_show();
+    }
+    __syncthreads();
+    auto fetch = [&](int tile) {
+        if (tile >= last) return;
+        const int at = (tile - first) % STAGES, round = (tile - first) / STAGES;
+        float *to = shared + at * STAGE;
+        if (round > 0) barrier_wait(empty + at, (round - 1) & 1);
+        if (lane == 0) {
+            barrier_expect(full + at, 4 * STAGE);
+            copy_block(to, b + (long long)tile * BN * WORDS, 4 * BN * LDX, full + at);
+            copy_block(to + BN * LDX, byy + tile * BN, 4 * BN, full + at);
+#if !GRAM
+            copy_block(to + BN * LDX + BN, vt + (long long)tile * VALUES, 4 * VALUES, full + at);
+#endif
+        }
+    };
+    if (warp == 0)
+        for (int ahead = 0; ahead < AHEAD; ++ahead) fetch(first + ahead);
+
+    for (int tile = first; tile < last; ++tile) {
+        if (warp == 0) fetch(tile + AHEAD);
+        const int at = (tile - first) % STAGES, column = tile * BN + diagonal;
+        barrier_wait(full + at, (tile - first) / STAGES & 1);
+        const float *x = shared + at * STAGE, *yy = x + BN * LDX;
+        float s[BN / 16][MT][2][4], acc[MT][NT][4] = {};
+        group_begin();
+        UNROLLED(k, D / 16)
+            UNROLLED(i, MT) group_mma(s, i, fa[i][k], x + 64 * k, k);
+        group_end(s);
+        UNROLLED(j, BN / 16) evaluate(s[j], row, yy + 16 * j + pair, sides, tile * BN + 16 * j + pair);
+        if (MEETS(row0, column, BN)) {
+            UNROLLED(j, BN / 16) settle(s[j], row, sides, column + 16 * j + pair, tile * BN + 16 * j + pair);
+        }
+        UNROLLED(j, BN / 16) ABSORB(acc, s[j], yy + BN + 16 * j, tile * BN + 16 * j + pair);
+        __syncwarp();
+        if (lane == 0) barrier_arrive(empty + at);
+        add(total, acc);
+    }
+#else
     auto fetch = [&](int tile) {
         if (tile < last) {
             float *to = shared + (tile - first) % STAGES * STAGE;
-            copy_points(to, b + (long long)tile * BN * D, BN, 0);
+            copy_points(to, b + (long long)tile * BN * WORDS, BN, 0);
             fetch_side(to + BN * LDX, tile);
         }
         copies_commit();
@@ -346,17 +422,19 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
         // All warps have finished with the buffer of the previous tile: load the next tile into it.
         fetch(tile + STAGES - 1);
         const float *x = shared + (tile - first) % STAGES * STAGE, *yy = x + BN * LDX;
-        float acc[2][NT][4] = {};
+        float acc[MT][NT][4] = {};
 #pragma unroll UNROLL
         for (int j = 0; j < BN; j += 16) {
             const int column = tile * BN + j + diagonal;
-            float s[2][2][4] = {};
+            float s[MT][2][4] = {};
             dots(s, fa, x + j * LDX, lane);
-            evaluate(s, row, yy + j + pair, sides, MEETS(row0, column), column + pair, tile * BN + j + pair);
+            evaluate(s, row, yy + j + pair, sides, tile * BN + j + pair);
+            if (MEETS(row0, column, 16)) settle(s, row, sides, column + pair, tile * BN + j + pair);
             ABSORB(acc, s, yy + BN + j, tile * BN + j + pair);
         }
         add(total, acc);
     }
+#endif
 #else
     // Chunks of coordinates of the points of both sides pass through; S of all 64 columns stays in registers.
     const int STAGE = (ROWS + BN) * LDX, SIDE = BN + VALUES;
@@ -365,8 +443,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
         const int tile = first + step / CHUNKS, from = step % CHUNKS * DK;
         if (tile < last) {
             float *to = shared + step % STAGES * STAGE;
-            copy_points(to, a + (long long)blockIdx.x * ROWS * D, ROWS, from);
-            copy_points(to + ROWS * LDX, b + (long long)tile * BN * D, BN, from);
+            copy_points(to, a + (long long)blockIdx.x * ROWS * WORDS, ROWS, from);
+            copy_points(to + ROWS * LDX, b + (long long)tile * BN * WORDS, BN, from);
             if (from == 0) fetch_side(beside + (tile & 1) * SIDE, tile);
         }
         copies_commit();
@@ -375,31 +453,35 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
 
     int step = 0;
     for (int tile = first; tile < last; ++tile) {
-        float s[BN / 16][2][2][4] = {};
+        float s[BN / 16][MT][2][4] = {};
 #pragma unroll 1
         for (int chunk = 0; chunk < CHUNKS; ++chunk, ++step) {
             copies_wait<STAGES - 2>();
             __syncthreads();
             fetch(step + STAGES - 1);
             const float *x = shared + step % STAGES * STAGE;
-            const float *mine = x + (warp * 32 + (lane & 15)) * LDX + (lane >> 4) * 4;
-            word fa[2][DK / 8][4];
-            UNROLLED(k, DK / 8) {
-                load4(fa[0][k], mine + k * 8);
-                load4(fa[1][k], mine + k * 8 + 16 * LDX);
+            word fa[MT][DK / STEP][4];
+            UNROLLED(i, MT) {
+#if HALF
+                const float *mine = x + (warp * 16 * MT + 16 * i + (lane & 8)) * LDX + (lane >> 4) * 32 + (lane & 7) * 4;
+                UNROLLED(k, DK / 16) load4(fa[i][k], mine + 64 * k);
+#else
+                const float *mine = x + (warp * 16 * MT + 16 * i + (lane & 15)) * LDX + (lane >> 4) * 4;
+                UNROLLED(k, DK / 8) load4(fa[i][k], mine + 8 * k);
+#endif
             }
             UNROLLED(j, BN / 16) {
-                float part[2][2][4] = {};
+                float part[MT][2][4] = {};
                 dots(part, fa, x + (ROWS + 16 * j) * LDX, lane);
-                UNROLLED(q, 16) s[j][q >> 3][q >> 2 & 1][q & 3] += part[q >> 3][q >> 2 & 1][q & 3];
+                UNROLLED(q, 8 * MT) s[j][q >> 3][q >> 2 & 1][q & 3] += part[q >> 3][q >> 2 & 1][q & 3];
             }
         }
         const float *yy = beside + (tile & 1) * SIDE;
-        float acc[2][NT][4] = {};
+        float acc[MT][NT][4] = {};
         UNROLLED(j, BN / 16) {
             const int column = tile * BN + 16 * j + diagonal;
-            evaluate(s[j], row, yy + 16 * j + pair, sides, MEETS(row0, column), column + pair,
-                     tile * BN + 16 * j + pair);
+            evaluate(s[j], row, yy + 16 * j + pair, sides, tile * BN + 16 * j + pair);
+            if (MEETS(row0, column, 16)) settle(s[j], row, sides, column + pair, tile * BN + 16 * j + pair);
             ABSORB(acc, s[j], yy + BN + 16 * j, tile * BN + 16 * j + pair);
         }
         add(total, acc);
@@ -407,9 +489,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
 #endif
 
 #if !GRAM
-    UNROLLED(q, 4 * NT) {
-        const int i = q & 1, h = q >> 1 & 1, c = q >> 2;
-        float2 *to = (float2 *)(partial + ((long long)blockIdx.y * a_pad + row.first + 16 * i + 8 * h) * NC + 8 * c + pair);
+    UNROLLED(q, 2 * MT * NT) {
+        const int i = q / (2 * NT), h = q & 1, c = (q >> 1) % NT;
+        float2 *to = (float2 *)(partial + ((long long)blockIdx.y * a_pad + row.first + APART * i + 8 * h) * NC + 8 * c + pair);
         *to = make_float2(total[i][c][2 * h], total[i][c][2 * h + 1]);
     }
 #endif

@@ -200,7 +200,7 @@ fn product(program: &Program, n: usize, m: usize, columns: usize) -> Tiling {
 #[test]
 fn every_column_tile_is_in_one_split() {
     for (n, m) in [(1, 1), (100, 7), (5_000, 5_000), (65_536, 65_536), (1_000_000, 1_000_000), (512, 3_000_000)] {
-        for arithmetic in [Arithmetic::Tf32, Arithmetic::Split, Arithmetic::F32, Arithmetic::F64] {
+        for arithmetic in [Arithmetic::Half, Arithmetic::Tf32, Arithmetic::Split, Arithmetic::F32, Arithmetic::F64] {
             for card in [Card::HOPPER, AMPERE, TURING] {
                 for columns in [1, 16, 32] {
                     let program = program("rbf", 64, arithmetic, card);
@@ -209,7 +209,7 @@ fn every_column_tile_is_in_one_split() {
                     assert!(t.tiles_per_split * splits >= t.tiles && t.tiles_per_split * (splits - 1) < t.tiles);
                     assert!(t.launch.shared as usize <= card.shared, "{arithmetic:?} {card:?} {t:?}");
                     assert!(program.partial_bytes(n, m, columns_per_pass(columns)) <= 1 << 30);
-                    let rows = if t.launch.name == "tensor" { t.launch.block as usize } else { 64 };
+                    let rows = program.shape(columns_per_pass(columns)).rows;
                     assert_eq!(PAD % rows, 0);
                     assert!(t.launch.grid[0] as usize * rows <= padded(n) || t.launch.name == "simt");
                 }
@@ -231,10 +231,16 @@ fn the_last_wave_is_nearly_full() {
 #[test]
 fn shared_memory_has_the_size_that_the_kernel_uses() {
     // Three stages of 64 points of 64+4 words, 64 norms, 16 rows of 64+4 values.
-    let shape = tensor_shape(64, 16, false, Card::HOPPER);
+    let shape = tensor_shape(64, 16, Arithmetic::Tf32, Card::HOPPER);
     assert_eq!((shape.shared, shape.stages, shape.blocks), (3 * 4 * (64 * 68 + 64 + 16 * 68), 3, 2));
+    // Points in f16 are half as large, without padding.
+    for card in [Card::HOPPER, AMPERE] {
+        let shape = tensor_shape(64, 16, Arithmetic::Half, card);
+        assert_eq!(shape.shared, shape.stages * 4 * (64 * 32 + 64 + 16 * 68));
+        assert_eq!(shape.group, card.capability == 90);
+    }
     // Chunks of 32 coordinates of 256 + 64 points; two buffers of norms and values.
-    let shape = tensor_shape(784, 16, false, Card::HOPPER);
+    let shape = tensor_shape(784, 16, Arithmetic::Tf32, Card::HOPPER);
     assert_eq!(shape.shared, 4 * (3 * (256 + 64) * 36 + 2 * (64 + 16 * 68)));
     let f64 = program("rbf", 64, Arithmetic::F64, Card::HOPPER);
     assert_eq!(product(&f64, 1000, 1000, 16).launch.shared, 8 * (4 * 8 * 68 + 64 * 68));
@@ -248,13 +254,34 @@ fn passes_are_few_and_nearly_full() {
 
 #[test]
 fn tensor_cores_are_used_only_where_possible() {
-    use Arithmetic::{F32, F64, Split, Tf32};
+    use Arithmetic::{F32, F64, Half, Split, Tf32};
     let used = |expression, wanted, card| program(expression, 3, wanted, card).arithmetic;
     assert_eq!(used("rbf", Tf32, Card::HOPPER), Tf32);
+    assert_eq!(used("rbf", Half, Card::HOPPER), Half);
+    assert_eq!(used("rbf", Half, TURING), F32);
+    assert_eq!(used("laplacian", Half, Card::HOPPER), F32);
     assert_eq!(used("rbf*poly", Split, Card::HOPPER), Split);
     assert_eq!(used("rbf", Split, TURING), F32);
     assert_eq!(used("laplacian", Tf32, Card::HOPPER), F32);
     assert_eq!(used("rbf + periodic", F64, Card::HOPPER), F64);
+}
+
+#[test]
+fn points_are_f16_unless_they_are_wide_or_far_from_each_other() {
+    let used = |expression: &str, x: &Array2<f64>| {
+        let kernel = Kernel::parse(expression).unwrap();
+        Program::new(&kernel, x.into(), None, Precision::Tf32.into(), Card::HOPPER).arithmetic
+    };
+    let mut rng = Rng::new(4);
+    let mut near = Array2::from_shape_simple_fn((50, 20), || rng.normal());
+    assert_eq!([used("rbf(2)", &near), used("linear", &near)], [Arithmetic::Half; 2]);
+    let wide = Array2::from_shape_simple_fn((5, 600), || 0.1 * rng.normal());
+    assert_eq!(used("rbf(2)", &wide), Arithmetic::Tf32);
+    near.row_mut(7).mapv_inplace(|v| 1e-10 * v);
+    // The kernel sees a difference of its centre to the others, or the small point itself.
+    assert_eq!([used("rbf(2)", &near), used("linear", &near)], [Arithmetic::Half, Arithmetic::Tf32]);
+    near.row_mut(9).fill(300.0);
+    assert_eq!(used("rbf(2)", &near), Arithmetic::Tf32);
 }
 
 #[test]

@@ -21,7 +21,7 @@ const CHUNK: usize = 512;
 
 /// Whether points of this width in the layout of the tiles are multiplied so.
 pub(super) fn is_wide(arithmetic: Arithmetic, width: usize) -> bool {
-    arithmetic == Arithmetic::Tf32 && width >= WIDE
+    arithmetic.is_fast() && width >= WIDE
 }
 
 /// Rows of K that a thread block of `wide.cu` has, for `nc` columns of V.
