@@ -48,7 +48,7 @@ const SECONDS: f64 = 60.0;
 /// ```
 ///
 /// with the rates that were measured on an H200 (`bench/results/gpu.json`: products with the RBF kernel of 65 536 points of 64 columns): 1e13 operations a
-/// second in f64, 6e13 in f32, 1.8e14 in tf32. With 54 columns that is up to 210 000 points in f64 and 520 000 in f32. Smaller GPUs take longer.
+/// second in f64, 6e13 in f32, 3e14 in tf32. With 54 columns that is up to 210 000 points in f64 and 520 000 in f32. Smaller GPUs take longer.
 ///
 /// ```
 /// use mercer::apply::{FeatureMap, Learner};
@@ -111,7 +111,7 @@ fn all_points_on_gpu(kernel: &Kernel, (n, d): (usize, usize), context: &FitConte
     let rate = match context.precision {
         Precision::F64 => 1e13,
         Precision::F32 => 6e13,
-        Precision::Tf32 => 1.8e14,
+        Precision::Tf32 => 3e14,
     };
     let seconds = PRODUCTS * (n as f64).powi(2) * (2.0 * d as f64 + FORMULA) / rate;
     // The factor of the preconditioner and its orthonormal form, each of 2√n columns, and a few vectors.
