@@ -76,7 +76,7 @@ fn without_times(text: &str) -> String {
         }
         out
     };
-    let costs = ["\"seconds\":", "\"total_seconds\":", "\"peak_memory\":"];
+    let costs = ["\"seconds\":", "\"total_seconds\":", "\"peak_memory\":", "\"expected_memory\":"];
     costs.iter().fold(after(text, " in ", &[" ms", " s"]), |text, name| after(&text, name, &[""]))
 }
 

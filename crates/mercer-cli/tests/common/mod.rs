@@ -47,7 +47,7 @@ impl Folder {
     /// The object that a run which succeeds prints, without what the whole run cost.
     pub fn object(&self, line: &str) -> Value {
         let mut object = self.object_with_cost(line);
-        for cost in ["total_seconds", "peak_memory"] {
+        for cost in ["total_seconds", "peak_memory", "expected_memory"] {
             object.as_object_mut().unwrap().remove(cost);
         }
         object

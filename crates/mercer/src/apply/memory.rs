@@ -129,6 +129,7 @@ impl Falkon {
             planned.release(landmarks);
             planned.matrix([TRIANGLE_BLOCK, m]);
         } else {
+            planned.gram(m);
             for_a_while(&mut planned, |planned| vec![planned.matrix([m, m])]);
         }
         planned.points(m);

@@ -114,6 +114,10 @@ const BEFORE: usize = 16_384;
 /// Plans the memory of a GPU for `n` points and `m` landmarks that are on it, with a window of as many points as there are landmarks.
 pub(in crate::apply) fn plan(planned: &mut Planned, [n, m]: [usize; 2]) {
     let (window, batch, sample) = (m.min(n), BATCHES.1.min(n), (m / 4).clamp(m.min(200), SAMPLE));
+    planned.gram(sample);
+    // An eigendecomposition has the matrix, the vectors twice, and about two more to work with.
+    let decomposed: Vec<_> = (0..5).map(|_| planned.matrix([sample, sample])).collect();
+    decomposed.into_iter().for_each(|matrix| planned.release(matrix));
     planned.matrix([sample, DAMPED]);
     // V, its sum, the residuals, ΦᵀWY, and the best one; Y, w and C of a window.
     planned.vectors(6, m);

@@ -90,6 +90,11 @@ impl Planned {
         held
     }
 
+    /// κ of `n` points with each other in f64, strip by strip for the host.
+    pub fn gram(&mut self, n: usize) {
+        self.pool.together(&[(8 * n * n).min(STAGING)]);
+    }
+
     /// `κ(B, B)` of `n` points in any order, and its factor.
     pub fn factor(&mut self, n: usize) {
         let points = [self.gathered(n), self.gathered(n)];
