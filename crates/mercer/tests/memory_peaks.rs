@@ -65,8 +65,8 @@ fn asked_and_taken(fit: &Fitting) -> (u64, usize) {
 
 type Fitting<'a> = dyn Fn(&FitContext) -> Result<()> + 'a;
 
-/// Megabytes for the tiles of kernel matrices that the threads of a test machine work on.
-const TILES: f64 = 10.0;
+/// Megabytes for the tiles of kernel matrices that the threads of a test machine work on, and for sums that are kept for the next product.
+const TILES: f64 = 12.0;
 
 /// One test: the counts are of the whole program.
 #[test]

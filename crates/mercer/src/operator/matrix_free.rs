@@ -366,7 +366,7 @@ fn symmetric_apply<T: Real>(plan: &Plan, x: &Prepared<T>, diagonal: &Array1<f64>
 }
 
 /// Bytes of the sums of shares that a thread keeps for its next product.
-const MOST_KEPT: usize = 32 << 20;
+const MOST_KEPT: usize = 16 << 20;
 
 thread_local! {
     /// Sums of the last product: fresh memory would be mapped and cleared in every one, which takes a tenth of a small product's time.
