@@ -20,6 +20,9 @@ pub fn mercer(line: &str, quote: char, folder: &Path) -> Command {
     command
 }
 
+/// What a run cost, which is another number each time.
+pub const COSTS: [&str; 3] = ["total_seconds", "peak_memory", "expected_memory"];
+
 /// A folder in which the program runs; it goes away with the test.
 pub struct Folder(pub tempfile::TempDir);
 
@@ -47,7 +50,7 @@ impl Folder {
     /// The object that a run which succeeds prints, without what the whole run cost.
     pub fn object(&self, line: &str) -> Value {
         let mut object = self.object_with_cost(line);
-        for cost in ["total_seconds", "peak_memory", "expected_memory"] {
+        for cost in COSTS {
             object.as_object_mut().unwrap().remove(cost);
         }
         object
