@@ -49,6 +49,7 @@ mod sharded;
 mod sharded_cost;
 mod sharded_features;
 mod strips;
+mod symmetric_product;
 mod tile;
 mod twins;
 mod walk;
