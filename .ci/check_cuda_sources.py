@@ -35,7 +35,7 @@ def library():
             return sorted(found)[-1]
         if attempt == 0:
             subprocess.run([sys.executable, "-m", "venv", environment], check=True)
-            subprocess.run([f"{environment}/bin/pip", "install", "--quiet", "nvidia-cuda-nvrtc"], check=True)
+            subprocess.run([f"{environment}/bin/pip", "install", "--quiet", "nvidia-cuda-nvrtc==13.4.92"], check=True)
     sys.exit("libnvrtc was not found: install the package nvidia-cuda-nvrtc or set NVRTC to the library")
 
 
