@@ -165,6 +165,7 @@ pub fn targets(scratch: &Path) -> mercer::Result<Vec<Target>> {
         Target::new("npz", NPY, data),
         Target::new("csv", TABLE, data),
         Target::new("table", TABLE, table),
+        Target::new("encodings", TABLE, encodings),
         Target::new("idx", &[], data).with_promises(idx_promise),
         Target::new("cifar", &[], data),
         Target::new("parquet", &[], data),
@@ -284,6 +285,30 @@ fn table(path: &Path) -> Result<(), String> {
     assert_eq!(set.columns, schema.features());
     assert_sound(&set);
     Ok(())
+}
+
+/// A table of text holds the same in UTF-8 and in UTF-16 of both orders, or is refused in all of them.
+fn encodings(path: &Path) -> Result<(), String> {
+    let text = text(path);
+    let text = text.trim_start_matches('\u{feff}');
+    if text.contains('\0') {
+        return Err("no text".into());
+    }
+    let read = |bytes: Vec<u8>| -> Result<String, String> {
+        let copy = path.with_file_name("encoded.csv");
+        std::fs::write(&copy, bytes).expect("the scratch folder can be written to");
+        let table = Table::open(&copy.display().to_string(), &ReadOptions::default()).map_err(|e| refused(&e))?;
+        Ok(format!("{:?} {:?} {:?}", table.columns, table.named, table.x))
+    };
+    let marked = || std::iter::once(0xfeff).chain(text.encode_utf16());
+    let plain = read(text.as_bytes().to_vec());
+    for other in
+        [read(marked().flat_map(u16::to_le_bytes).collect()), read(marked().flat_map(u16::to_be_bytes).collect())]
+    {
+        assert_eq!(plain.is_ok(), other.is_ok(), "{plain:?} {other:?}");
+        assert!(plain.is_err() || plain == other, "{plain:?} {other:?}");
+    }
+    plain.map(drop)
 }
 
 /// What every accepted set must be.

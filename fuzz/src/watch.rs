@@ -27,18 +27,22 @@ fn granted(size: usize) -> bool {
 // SAFETY: every call is handed on to the system's allocator unchanged, or fails by returning null as the trait allows.
 unsafe impl GlobalAlloc for Watch {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller keeps the contract of the trait.
         if granted(layout.size()) { unsafe { System.alloc(layout) } } else { std::ptr::null_mut() }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller keeps the contract of the trait.
         if granted(layout.size()) { unsafe { System.alloc_zeroed(layout) } } else { std::ptr::null_mut() }
     }
 
     unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        // SAFETY: the caller keeps the contract of the trait.
         if granted(size) { unsafe { System.realloc(ptr, layout, size) } } else { std::ptr::null_mut() }
     }
 
     unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        // SAFETY: the caller keeps the contract of the trait.
         unsafe { System.dealloc(ptr, layout) }
     }
 }

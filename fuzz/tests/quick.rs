@@ -33,6 +33,7 @@ targets! {
     npz: INPUTS;
     csv: INPUTS;
     table: INPUTS;
+    encodings: INPUTS;
     idx: INPUTS;
     cifar: INPUTS;
     parquet: INPUTS;

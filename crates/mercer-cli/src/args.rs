@@ -2,9 +2,9 @@
 
 use crate::commands::*;
 use crate::context::Context;
+use crate::output::NewFile;
 use clap::{Args, Parser, Subcommand};
 use mercer::Result;
-use std::path::PathBuf;
 
 /// Spectral kernel learning: eigenvalues and eigenfunctions of kernels, each with its error, and what they are good for.
 #[derive(Parser)]
@@ -46,15 +46,24 @@ pub struct Globals {
 
     /// File to write this command's options to, for `mercer run`
     #[arg(long, global = true, value_name = "FILE.toml")]
-    pub save_config: Option<PathBuf>,
+    pub save_config: Option<NewFile>,
 
-    /// Compute with all processes that mpirun, srun or torchrun started
-    #[arg(long, global = true)]
+    /// That of [`Ranks`], for `mercer run` and for messages about other commands
+    #[arg(long, global = true, hide = true)]
     pub distributed: bool,
 
     /// Lines about progress on standard error where that is not a terminal, such as in a log
     #[arg(long, short, global = true)]
     pub verbose: bool,
+}
+
+/// The option of the commands that run on several ranks.
+#[derive(Args)]
+#[command(next_help_heading = "Global options")]
+pub struct Ranks {
+    /// Compute with all processes that mpirun, srun or torchrun started
+    #[arg(long, global = true)]
+    distributed: bool,
 }
 
 /// The enum of the commands, and how each is run; the doc comment of a type is its help.

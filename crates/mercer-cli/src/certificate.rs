@@ -118,7 +118,16 @@ pub fn sentences(certificate: &Certificate) -> Vec<String> {
         h => (format!("{} held out from the fit", count(h, "point")), "held-out"),
     };
     let (captured, total) = (percent(certificate.trace_captured), number(certificate.trace, 4));
-    let mut said = vec![format!("Trace: {carriers} {captured} of the kernel's total, {total}.")];
+    let mut said = match certificate.negative {
+        0.0 => vec![format!("Trace: {carriers} {captured} of the kernel's total, {total}.")],
+        share => vec![
+            format!("Trace: {carriers} {captured} of the sum of absolute eigenvalues."),
+            format!(
+                "Indefinite: negative eigenvalues hold {} of that sum; no function belongs to them.",
+                percent(share)
+            ),
+        ],
+    };
     let residuals = certificate.residual.iter().enumerate().filter_map(|(j, r)| Some((j + 1, (*r)?)));
     if let Some((pair, worst)) = residuals.max_by(|a, b| a.1.total_cmp(&b.1)) {
         let rounding = certificate.rounding[pair - 1].filter(|rounding| worst <= *rounding);
@@ -162,9 +171,10 @@ fn standings(certificate: &Certificate) -> impl Iterator<Item = String> {
         (0..certificate.standing.len()).filter(|&j| certificate.standing[j] == standing).map(|j| j + 1).collect()
     };
     let listed = |pairs: Vec<usize>| -> Option<String> { (!pairs.is_empty()).then(|| listed(&pairs)) };
-    let rank = of(Standing::Zero)
-        .first()
-        .map(|first| format!("Rank: the kernel has rank {} on this data; pairs from {first} on are zero.", first - 1));
+    let rank = of(Standing::Zero).first().map(|first| match certificate.negative {
+        0.0 => format!("Rank: the kernel has rank {} on this data; pairs from {first} on are zero.", first - 1),
+        _ => format!("Rank: the matrix has {} positive eigenvalues; pairs from {first} on are zero.", first - 1),
+    });
     let repeated = listed(of(Standing::Repeated)).map(|pairs| {
         format!("Repeated: on this data, pairs {pairs} have the eigenvalue of a neighbour; only the span of such functions is meaningful.")
     });

@@ -4,7 +4,7 @@ use crate::args::Globals;
 use crate::distributed;
 use crate::output::Output;
 use crate::progress::Shown;
-use crate::signals::INTERRUPT;
+use crate::signals::{self, INTERRUPT};
 use crate::text;
 use mercer::apply::Memory;
 use mercer::compute::cuda::gpu;
@@ -13,9 +13,11 @@ use mercer::error::human_bytes;
 use mercer::operator::Budget;
 use mercer::{Error, FitContext, Group, Progress, Result, fail_if};
 use serde::Serialize;
+use serde_json::Value;
 use std::ffi::OsString;
 use std::fmt::Display;
 use std::io::{ErrorKind, Write};
+use std::sync::OnceLock;
 use std::time::Instant;
 
 /// Number of parts that a dense factorisation is divided into.
@@ -37,6 +39,8 @@ pub struct Context {
     quiet: bool,
     verbose: bool,
     started: Instant,
+    /// Why the first of the files that could not be written was not.
+    unwritten: OnceLock<Error>,
 }
 
 /// A result, and what all of it cost.
@@ -83,16 +87,28 @@ impl Context {
         let Globals { seed, json, quiet, verbose, .. } = *globals;
         let group = distributed::group();
         let quiet = quiet || group.rank() > 0;
-        Ok(Context { seed, device, budget, json, command, group, quiet, verbose, started: Instant::now() })
+        Ok(Context {
+            seed,
+            device,
+            budget,
+            json,
+            command,
+            group,
+            quiet,
+            verbose,
+            started: Instant::now(),
+            unwritten: OnceLock::new(),
+        })
     }
 
     /// The result of a command, on standard output: one JSON object, or text.
     pub fn result(&self, object: &impl Serialize, text: impl FnOnce() -> String) -> Result<()> {
+        signals::agree(self.group)?;
         if self.group.rank() > 0 {
             return Ok(());
         }
-        let mut shown = if self.json { serde_json::to_string(object).expect("results are plain data") } else { text() };
-        if !shown.ends_with('\n') {
+        let mut shown = if self.json { json_of(object) } else { visible(&text()) };
+        if !shown.is_empty() && !shown.ends_with('\n') {
             shown.push('\n');
         }
         print(shown.as_bytes())
@@ -158,6 +174,21 @@ impl Context {
         self.note(format_args!("wrote {}", file.path().display()));
     }
 
+    /// Says that a file of the result was written. One that could not be written ends the program with an error, after it has printed the
+    /// result.
+    pub fn written(&self, file: &Output, outcome: Result<()>) {
+        match outcome {
+            Ok(()) => self.wrote(file),
+            // The first one is told in the end.
+            Err(error) => drop(self.unwritten.set(error)),
+        }
+    }
+
+    /// The error of a file that could not be written.
+    pub fn into_unwritten(self) -> Result<()> {
+        self.unwritten.into_inner().map_or(Ok(()), Err)
+    }
+
     /// Prints a warning on standard error.
     pub fn warn(&self, text: impl Display) {
         self.note(format_args!("warning: {text}"));
@@ -185,6 +216,31 @@ impl Context {
     pub fn bar(&self) -> Shown {
         Shown::new(self.quiet, self.verbose)
     }
+}
+
+/// An object on one line; it says so where the run was cut short.
+fn json_of(object: &impl Serialize) -> String {
+    let mut text = serde_json::to_string(object).expect("results are plain data");
+    if signals::cut_short() {
+        let mut object: Value = serde_json::from_str(&text).expect("it was just written");
+        object["stop"] = "interrupted".into();
+        text = object.to_string();
+    }
+    // Controls stand in strings only, where JSON has its own form for them.
+    escaped(&text, |c| format!("\\u{:04x}", c as u32))
+}
+
+/// Text for a terminal: control characters, which a name in a file may hold, are shown as in `\u{1b}` and not sent.
+fn visible(text: &str) -> String {
+    escaped(text, |c| c.escape_default().to_string())
+}
+
+fn escaped(text: &str, escape: impl Fn(char) -> String) -> String {
+    let is_harmless = |c: char| !c.is_control() || matches!(c, '\n' | '\t');
+    if text.chars().all(is_harmless) {
+        return text.to_owned();
+    }
+    text.chars().map(|c| if is_harmless(c) { c.to_string() } else { escape(c) }).collect()
 }
 
 /// `ran on cuda:0: products with the kernel matrix (12); on cpu: choices of landmarks (1)`, or nothing.
@@ -241,7 +297,7 @@ fn command_line(arguments: impl Iterator<Item = String>) -> String {
 
 /// Writes a line to standard error. Where that is full or closed, the result still matters.
 pub fn say(text: impl Display) {
-    let _ = std::io::stderr().write_all(format!("{text}\n").as_bytes());
+    let _ = std::io::stderr().write_all((visible(&text.to_string()) + "\n").as_bytes());
 }
 
 /// Writes to standard output. A closed pipe (`mercer kernels | head`) is not an error.
@@ -265,4 +321,13 @@ fn work_is_told_device_by_device() {
     let work = [of("choices of landmarks", "cpu", 1), of("products", "cpu", 2), of("products", "cuda:0", 30)];
     assert_eq!(sentence(&work), "ran on cuda:0: products (30); on cpu: choices of landmarks (1), products (2)");
     assert_eq!(sentence(&[]), "");
+}
+
+#[test]
+fn control_characters_are_shown_and_not_sent() {
+    assert_eq!(visible("a\u{1b}[31m\u{7f}\u{9b}\r\n\tä"), "a\\u{1b}[31m\\u{7f}\\u{9b}\\r\n\tä");
+    let object = serde_json::json!({ "name": "a\u{1b}\u{9b}\u{7f}" });
+    let text = json_of(&object);
+    assert!(!text.chars().any(char::is_control), "{text:?}");
+    assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), object);
 }

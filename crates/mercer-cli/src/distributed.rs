@@ -1,13 +1,15 @@
 //! Runs of several ranks: how they begin, what they must agree on, and how they end.
 
-use crate::args::Command;
+use crate::args::{Cli, Command};
 use crate::context::{self, Context};
-use crate::{exit_code, sentence};
+use crate::{exit_code, sentence, signals};
+use clap::CommandFactory;
 use mercer::compute::Device;
 use mercer::data::{Dataset, write_nothing};
 use mercer::group::{Launcher, Mpi, NcclRanks, Ranks, Rendezvous};
 use mercer::{Error, Group, Result, fail_if};
 use std::ffi::OsString;
+use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 use std::sync::{Arc, OnceLock};
 
@@ -23,6 +25,12 @@ static GPU: OnceLock<Device> = OnceLock::new();
 /// Begins a run of several ranks, where a launcher started this process as one of them or `--distributed` is given.
 pub fn begin(arguments: &[OsString]) -> Result<()> {
     let (launcher, asked) = (Launcher::detect(), arguments.iter().any(|word| word == "--distributed"));
+    if asked {
+        let given = Cli::command().ignore_errors(true).try_get_matches_from(arguments).ok();
+        let command = given.as_ref().and_then(|given| given.subcommand_name());
+        // Those of a file of options are known when it is read.
+        fail_if!(command.is_some_and(|name| !["fit", "regress", "run", "help"].contains(&name)), "{}", NOT_ON_RANKS);
+    }
     // torchrun says its name; other programs set the same variables where they mean something else.
     let by_torch = asked || std::env::var_os("TORCHELASTIC_RUN_ID").is_some();
     if launcher.is_none()
@@ -78,13 +86,14 @@ pub fn group() -> Group<'static> {
     MEMBERS.get().map_or(Group::SINGLE, Group::new)
 }
 
+/// Why other commands do not.
+const NOT_ON_RANKS: &str = "only `mercer fit` and `mercer regress` run on several ranks; start this command without a launcher and without \
+                            --distributed";
+
 /// Refuses the commands that do not run on several ranks.
-pub fn check(command: &Command) -> Result<()> {
-    let runs = group().is_single() || matches!(command, Command::Fit(_) | Command::Regress(_));
-    fail_if!(
-        !runs,
-        "only `mercer fit` and `mercer regress` run on several ranks; start this command without a launcher"
-    );
+pub fn check(cli: &Cli) -> Result<()> {
+    let asked = cli.globals.distributed || !group().is_single();
+    fail_if!(asked && !matches!(cli.command, Command::Fit(_) | Command::Regress(_)), "{}", NOT_ON_RANKS);
     Ok(())
 }
 
@@ -142,7 +151,7 @@ pub fn end(result: Result<()>) -> ExitCode {
     match (result, RANKS.get()) {
         (Ok(()), ranks) => {
             ranks.iter().for_each(|ranks| ranks.finish());
-            ExitCode::SUCCESS
+            signals::exit_code()
         }
         // Without MPI, the launcher ends the others.
         (Err(error), None) if !group().is_single() => {
@@ -166,11 +175,14 @@ pub fn end(result: Result<()>) -> ExitCode {
 
 /// Ends the run where the arguments ask for nothing but text, such as `--help`.
 pub fn end_with_text(text: &clap::Error) -> ! {
-    if RANKS.get().is_none_or(|ranks| ranks.is_first()) {
-        // A closed pipe is no error.
-        let _ = text.print();
-    }
+    let first = RANKS.get().is_none_or(|ranks| ranks.is_first());
+    let printed = if first { text.print().and_then(|()| std::io::stdout().flush()) } else { Ok(()) };
     RANKS.get().iter().for_each(|ranks| ranks.finish());
+    // A closed pipe is no error.
+    if let Err(error) = printed.or_else(|e| if e.kind() == ErrorKind::BrokenPipe { Ok(()) } else { Err(e) }) {
+        failed("", &Error::io("standard output".as_ref(), error));
+        std::process::exit(crate::BAD_INPUT.into());
+    }
     std::process::exit(text.exit_code())
 }
 

@@ -3,9 +3,12 @@
 use crate::commands::predict::Predictions;
 use crate::commands::predict_blocks::Rows;
 use crate::context::Context;
-use crate::input::{Reader, SampleSource, TaskChoice, announce_fit, encoded, no_target, scaling};
+use crate::input::{
+    Beside, Reader, SampleSource, TaskChoice, announce_fit, encoded, no_target, say_unscored, scaling, target_file,
+    warn_of_one_class,
+};
 use crate::learning::Learning;
-use crate::output::Output;
+use crate::output::{NewFile, Output};
 use crate::score::Score;
 use crate::text;
 use clap::Args;
@@ -14,7 +17,6 @@ use mercer::data::{BlockDataset, Dataset, Scaling, Schema, TableBlocks};
 use mercer::error::human_bytes;
 use mercer::kernel::Expression;
 use mercer::{Error, Result, Silent, fail_if};
-use std::path::PathBuf;
 
 #[derive(Args)]
 pub struct Examples {
@@ -36,13 +38,17 @@ pub struct Examples {
     #[arg(long, value_name = "FILE")]
     predict: Option<String>,
 
-    /// Predictions to write, .npy or .csv
+    /// Targets of these points, an .npy file with one number a row [default: the column of the target, where the file has it]
+    #[arg(long, value_name = "FILE.npy", requires = "predict", value_parser = target_file)]
+    predict_target: Option<String>,
+
+    /// Predictions to write, .npy or .csv; a .csv has deviations and the probability of every class too
     #[arg(long, short, value_name = "FILE", requires = "predict")]
-    out: Option<PathBuf>,
+    out: Option<NewFile>,
 
     /// Model file to write, for `mercer predict`
     #[arg(long = "model", value_name = "FILE")]
-    save: Option<PathBuf>,
+    save: Option<NewFile>,
 
     #[command(flatten)]
     reader: Reader,
@@ -68,8 +74,8 @@ impl Examples {
     /// The files to write, checked before any work.
     pub fn outputs(&self) -> Result<Outputs> {
         fail_if!(!(0.0..1.0).contains(&self.holdout), "--holdout must lie from 0 to below 1, not {}", self.holdout);
-        let out = self.out.as_deref().map(Output::table).transpose()?;
-        Ok(Outputs { out, model: self.save.as_deref().map(Output::new).transpose()? })
+        let out = self.out.as_ref().map(Output::table).transpose()?;
+        Ok(Outputs { out, model: self.save.as_ref().map(Output::new).transpose()? })
     }
 
     /// The rows, scaled as `scale` says, or by their kind.
@@ -85,14 +91,21 @@ impl Examples {
 
     /// The rows to predict, in the features of a schema.
     fn new_rows(&self, schema: &Schema, context: &Context) -> Result<Option<Dataset>> {
-        let new = self.predict.as_ref().map(|file| self.reader.open_like(file, schema, context)).transpose()?;
-        if let Some(new) = new.as_ref().filter(|new| new.y.is_none() && self.out.is_none()) {
-            return Err(Error::input(format!(
-                "`{}` has no target to score against; name a file for its predictions by --out",
-                new.name
-            )));
-        }
-        Ok(new)
+        let Some(beside) = self.beside() else { return Ok(None) };
+        let new = self.reader.open_beside(beside, schema, context)?;
+        fail_if!(
+            new.known().is_none() && self.out.is_none(),
+            "`{}` has no target to score against; name a file for its predictions by --out, or its targets by --predict-target",
+            beside.source
+        );
+        say_unscored(&new, context);
+        Ok(Some(new))
+    }
+
+    /// The points to predict.
+    fn beside(&self) -> Option<Beside<'_>> {
+        let (option, target) = ("predict", self.predict_target.as_deref());
+        self.predict.as_deref().map(|source| Beside { option, source, target })
     }
 
     /// Whether each of several ranks can read its own rows.
@@ -107,7 +120,7 @@ impl Examples {
         let keep = |n: usize| Expression::rows(n, context.seed);
         let data = self.reader.first_pass(blocks, (self.scale, self.task.task(), held_out), &keep, context)?;
         if data.schema().target.is_none() {
-            return Err(no_target(&data.sample().1.name));
+            return Err(no_target(&self.data));
         }
         let (schema, train) = (data.schema().clone(), data.sample().1.clone());
         let new = self.new_rows(&schema, context)?;
@@ -168,8 +181,9 @@ impl Examples {
         let keep = |n: usize| FeatureRidge::rows_in_memory(n, landmarks, context.seed);
         let data = self.reader.first_pass(blocks, (self.scale, self.task.task(), held_out), &keep, context)?;
         if data.schema().target.is_none() {
-            return Err(no_target(&data.sample().1.name));
+            return Err(no_target(&self.data));
         }
+        data.sample().1.y.iter().for_each(|y| warn_of_one_class(y, context));
         Ok((data, expected))
     }
 
@@ -181,18 +195,19 @@ impl Examples {
         out: Option<&Output>,
         context: &Context,
     ) -> Result<Option<Score>> {
-        let Some(file) = &self.predict else { return Ok(None) };
-        let Some(blocks) = self.reader.large_like(file, schema, context)? else {
-            let data = self.reader.open_like(file, schema, context)?;
+        let Some(beside) = self.beside() else { return Ok(None) };
+        let Some(blocks) = self.reader.large_beside(beside, schema, context)? else {
+            let data = self.reader.open_beside(beside, schema, context)?;
+            say_unscored(&data, context);
             let predictions = Predictions::of(model, &data)?;
             if let Some(out) = out {
-                out.predictions(&predictions.values)?.into_iter().for_each(|note| context.note(note));
+                predictions.write(out, context)?;
                 Outputs::wrote(out, data.n(), context);
             }
             return Ok(predictions.score(&data));
         };
-        let rows = Rows { blocks: &blocks, schema, name: file };
-        let score = rows.predict(&|data| Predictions::of(model, data), out, false, context)?;
+        let rows = Rows { blocks: &blocks, schema, name: beside.source };
+        let score = rows.predict(&|data| Predictions::of(model, data), out, context)?;
         if let Some(out) = out {
             Outputs::wrote(out, blocks.n(), context);
         }
@@ -215,12 +230,10 @@ impl Examples {
 
 impl Outputs {
     /// Writes the model, where one is asked for. To be done before scores are computed: an interrupt does not lose it then.
-    pub fn write_model(&self, fitted: &dyn SavedPredict, schema: Option<&Schema>, context: &Context) -> Result<()> {
+    pub fn write_model(&self, fitted: &dyn SavedPredict, schema: Option<&Schema>, context: &Context) {
         if let Some(model) = &self.model {
-            fitted.write(schema, model.path())?;
-            context.wrote(model);
+            context.written(model, fitted.write(schema, model.path()));
         }
-        Ok(())
     }
 
     /// Says that `count` predictions were written.

@@ -19,12 +19,26 @@ pub struct Found<'a> {
     /// The queries.
     pub data: &'a Dataset,
     pub query: &'a str,
+    /// The first of their rows, counted from 0.
+    pub first_query: usize,
     pub hits: &'a Hits,
+}
+
+impl Found<'_> {
+    /// The row of a query in its file, counted from 1.
+    pub fn query_row(&self, q: usize) -> usize {
+        self.first_query + q + 1
+    }
+
+    /// The row of an item in the file that the index was made of, counted from 1.
+    pub fn item_row(&self, item: usize) -> usize {
+        self.index.about.source.as_ref().map_or(0, |source| source.first) + item + 1
+    }
 }
 
 /// The page; `what` is how it was found.
 pub fn page(found: &Found, what: &str, context: &Context) -> Result<Report> {
-    let Found { index, data, query, hits } = found;
+    let Found { index, data, query, hits, .. } = found;
     let score = if index.about.metric == Metric::Cosine { "cosine" } else { "distance" };
     let report = Report::new(format!("Nearest to {query}")).lead(what.trim()).section("Neighbours");
     let (queries, neighbours) = (data.n().min(QUERIES), hits.items.ncols().min(NEIGHBOURS));
@@ -39,14 +53,14 @@ pub fn page(found: &Found, what: &str, context: &Context) -> Result<Report> {
         None => {
             let shown = |q: usize, j: usize| {
                 let (item, value) = (hits.items[[q, j]], hits.scores[[q, j]]);
-                let name = index.name(item).unwrap_or_else(|| format!("row {}", item + 1));
+                let name = index.name(item).unwrap_or_else(|| format!("row {}", found.item_row(item)));
                 let label = index.label(item).unwrap_or_default();
-                vec![(q + 1).to_string(), (j + 1).to_string(), name, label, text::number(value, 5)]
+                vec![found.query_row(q).to_string(), (j + 1).to_string(), name, label, text::number(value, 5)]
             };
             let rows: Vec<Vec<String>> =
                 (0..queries).flat_map(|q| (0..neighbours).map(move |j| (q, j))).map(|(q, j)| shown(q, j)).collect();
-            let caption = format!("Rows and ranks count from 1.{cut}");
-            report.table(Table::of(&["query", "rank", "item", "label", score], &rows).key(2).caption(caption))
+            let caption = format!("Rows are those of the files; rows and ranks count from 1.{cut}");
+            report.table(Table::of(&["query row", "rank", "item", "label", score], &rows).key(2).caption(caption))
         }
     };
     let about = &index.about;
@@ -86,7 +100,7 @@ fn pictures(found: &Found, (queries, neighbours): (usize, usize), context: &Cont
         let caption = |(j, item): (usize, &usize)| format!("{:.3}{}", found.hits.scores[[q, j]], label(item));
         let captions: Vec<String> =
             std::iter::once(own_label(found.data, q)).chain(near.iter().enumerate().map(caption)).collect();
-        gallery = gallery.row(format!("{}", q + 1), &pixels).captions(&captions);
+        gallery = gallery.row(found.query_row(q).to_string(), &pixels).captions(&captions);
     }
     Some(gallery.svg())
 }

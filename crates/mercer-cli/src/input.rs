@@ -5,12 +5,14 @@ mod blocks;
 pub use blocks::{announce, announce_fit, model_memory, needs_out, say_ignored};
 
 use crate::context::Context;
-use crate::methods::choice;
 use crate::text::count;
+use crate::usage::with_options;
+use crate::values::choice;
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use mercer::data::{
-    Dataset, Entry, Kind, MappedArray, Missing, ReadOptions, Scaling, Schema, Table, Target, Task, catalogue, open,
+    Dataset, Entry, Kind, MappedArray, Missing, ReadOptions, Scaling, Schema, Table, Target, Task, catalogue,
+    is_array_file, open,
 };
 use mercer::operator::FunctionSamples;
 use mercer::{Error, Result, fail_if};
@@ -65,6 +67,38 @@ pub struct Reader {
     missing: Missing,
 }
 
+/// Rows beside the data: the source that an option names, and the file of their targets, where `--OPTION-target` names one.
+#[derive(Clone, Copy)]
+pub struct Beside<'a> {
+    pub option: &'static str,
+    pub source: &'a str,
+    pub target: Option<&'a str>,
+}
+
+impl Beside<'_> {
+    /// Refuses rows of which none has a target.
+    pub fn check(&self, data: &Dataset, schema: &Schema) -> Result<()> {
+        let column = schema.target.as_ref().filter(|target| target.position.is_some());
+        fail_if!(
+            data.known().is_none(),
+            "`{}` has no target; give one number for each row by --{}-target y.npy{}",
+            self.source,
+            self.option,
+            column.map_or_else(String::new, |column| format!(", or add the column `{}`", column.name))
+        );
+        Ok(())
+    }
+}
+
+/// Reads the name of a file of targets.
+pub fn target_file(word: &str) -> Result<String, String> {
+    if is_array_file(word) {
+        Ok(word.into())
+    } else {
+        Err("it must be an .npy file with one number for each row".into())
+    }
+}
+
 /// What a target of whole numbers is.
 #[derive(Args)]
 pub struct TaskChoice {
@@ -92,8 +126,9 @@ impl TaskChoice {
         let task = self.task();
         let table = reader.table(source, task, context)?;
         let Some(target) = &table.target else {
-            return Err(no_target(&table.name));
+            return Err(no_target(source));
         };
+        table.check_classes()?;
         let whole = |names: &[String]| names.iter().all(|name| name.parse::<i64>().is_ok());
         let note = match &target.values {
             Target::Classes { names, .. } if whole(names) => "taken as classes; --regress takes them as numbers",
@@ -105,7 +140,18 @@ impl TaskChoice {
         if task.is_none() && table.is_tabular() && !note.is_empty() {
             context.note(format_args!("the target `{}` holds whole numbers, {note}", target.name));
         }
+        warn_of_one_class(&target.values, context);
         Ok(table)
+    }
+}
+
+/// Warns where there is nothing to learn of classes.
+pub fn warn_of_one_class(target: &Target, context: &Context) {
+    if let Target::Classes { names, .. } = target
+        && let [one] = &names[..]
+    {
+        context
+            .warn(format_args!("the target has the class `{one}` in every row: nothing can be learnt but that class"));
     }
 }
 
@@ -145,14 +191,38 @@ impl Source {
         self.rows.as_ref().map_or(0, |rows| rows.start)
     }
 
-    /// The same, for all rows of a second source.
-    pub fn all_rows(&self) -> Source {
-        Source { rows: None, ..self.clone() }
+    /// Whether any of the options is given.
+    pub fn is_given(&self) -> bool {
+        let Source { target, columns, drop, rows, key, header } = self;
+        target.is_some() || columns.is_some() || !drop.is_empty() || rows.is_some() || key.is_some() || header.is_some()
+    }
+
+    /// How all rows of a source beside the data are read. A target in a file of its own is that of the data alone.
+    pub fn beside(&self, target: Option<&str>) -> Source {
+        let column = self.target.clone().filter(|target| !is_array_file(target));
+        Source { rows: None, target: target.map(String::from).or(column), ..self.clone() }
+    }
+
+    /// How the partners of these rows are read, which have the same columns.
+    pub fn of_pairs(&self) -> Source {
+        Source { rows: self.rows.clone(), ..self.beside(None) }
+    }
+
+    /// How a file with something else for each of these rows is read, such as their labels.
+    pub fn of_rows(&self) -> Source {
+        Source { target: None, columns: None, drop: vec![], ..self.clone() }
+    }
+
+    /// How a file is read that has no rows of these columns, such as functions.
+    pub fn of_arrays(&self) -> Source {
+        Source { rows: None, ..self.of_rows() }
     }
 
     /// The features of a source by a schema; it may lack the target.
     pub fn open_like(&self, source: &str, schema: &Schema, context: &Context) -> Result<Dataset> {
-        encoded(schema, Table::open_like(source, &self.options(context), schema)?, context)
+        let table = Table::open_like(source, &self.options(context), schema)?;
+        say_notes(&table, source, context);
+        encoded(schema, table, context)
     }
 
     /// A source of numbers only.
@@ -173,6 +243,7 @@ impl Reader {
     /// Reads a file or a named set, its target as numbers or classes by `task`, or by what it holds.
     pub fn table(&self, source: &str, task: Option<Task>, context: &Context) -> Result<Table> {
         let table = Table::open(source, &self.table_options(context))?;
+        say_notes(&table, source, context);
         if table.unlabelled > 0 {
             context.warn(format_args!("{} without a target left out", count(table.unlabelled, "row")));
         }
@@ -187,6 +258,7 @@ impl Reader {
         let scaling = scaling.unwrap_or_else(|| table.default_scaling());
         let schema = Schema::fit(table, self.missing, scaling)?;
         self.say_columns(&schema, table.is_tabular(), context);
+        table.warnings().iter().for_each(|warning| context.warn(with_options(warning)));
         Ok(schema)
     }
 
@@ -219,15 +291,49 @@ impl Reader {
 
     /// The features of a second source, all its rows, by the schema of the first; it may lack the target.
     pub fn open_like(&self, source: &str, schema: &Schema, context: &Context) -> Result<Dataset> {
-        let options = ReadOptions { rows: None, ..self.source.options(context) };
-        encoded(schema, Table::open_like(source, &options, schema)?, context)
+        self.source.beside(None).open_like(source, schema, context)
     }
+
+    /// As [`Self::open_like`], with the target where some rows have it.
+    pub fn open_beside(&self, beside: Beside, schema: &Schema, context: &Context) -> Result<Dataset> {
+        self.source.beside(beside.target).open_like(beside.source, schema, context)
+    }
+
+    /// The rows that have a target, of which there must be some.
+    pub fn labelled_beside(&self, beside: Beside, schema: &Schema, context: &Context) -> Result<Dataset> {
+        let data = self.open_beside(beside, schema, context)?;
+        beside.check(&data, schema)?;
+        Ok(labelled(data, context))
+    }
+}
+
+/// Says how a source was read, where this is not the usual way.
+fn say_notes(table: &Table, source: &str, context: &Context) {
+    table.notes.iter().for_each(|note| context.note(format_args!("{source}: {}", with_options(note))));
 }
 
 /// Whether the data are a named set with a part for tests.
 pub fn has_test_part(data: &str) -> bool {
     let set = |set: &Entry| set.name == data && set.parameters.contains("part=train");
     !std::path::Path::new(data).exists() && catalogue().iter().any(set)
+}
+
+/// The rows that have a target; says how many have none.
+pub fn labelled(data: Dataset, context: &Context) -> Dataset {
+    say_unscored(&data, context);
+    data.labelled()
+}
+
+/// Says how many rows are not scored.
+pub fn say_unscored(data: &Dataset, context: &Context) {
+    if let Some(some) = &data.some_y {
+        warn_unscored(&data.name, data.n() - some.rows.len(), context);
+    }
+}
+
+/// The warning that so many rows are not scored.
+pub fn warn_unscored(name: &str, rows: usize, context: &Context) {
+    context.warn(format_args!("{name}: {} without a target left out of the score", count(rows, "row")));
 }
 
 /// Names that are shown of many.
@@ -306,7 +412,7 @@ pub enum SampleSource {
 impl SampleSource {
     /// A file `[S, n]` or `[S, n, C]`.
     pub fn open(source: &str, reader: &Source, context: &Context) -> Result<SampleSource> {
-        let read = || reader.numbers(source, context).map(|rows| SampleSource::Read(rows.x.into_f64()));
+        let read = || reader.of_arrays().numbers(source, context).map(|rows| SampleSource::Read(rows.x.into_f64()));
         if !source.ends_with(".npy") {
             return read();
         }

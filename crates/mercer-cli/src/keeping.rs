@@ -1,18 +1,18 @@
 //! Options of commands that keep the state of a long run in a file.
 
-use crate::methods::positive;
-use crate::output::Output;
+use crate::output::{NewFile, Output};
+use crate::values::positive;
 use clap::Args;
 use mercer::Result;
 use mercer::apply::Checkpoint;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Where the state of a run is kept.
 #[derive(Args, Clone, Default)]
 pub struct Keeping {
     /// File to keep the state of the run in, every --checkpoint-every seconds
     #[arg(long, value_name = "FILE")]
-    pub checkpoint: Option<PathBuf>,
+    pub checkpoint: Option<NewFile>,
 
     /// Seconds between checkpoints [default: 30]
     #[arg(long, value_name = "SECONDS", value_parser = positive, requires = "checkpoint")]
@@ -30,13 +30,18 @@ pub struct Keeping {
 impl Keeping {
     /// Fails unless the file can be written.
     pub fn check(&self) -> Result<()> {
-        self.checkpoint.as_deref().map_or(Ok(()), |path| Output::new(path).map(|_| ()))
+        self.checkpoint.as_ref().map_or(Ok(()), |path| Output::new(path).map(|_| ()))
+    }
+
+    /// The file.
+    pub fn path(&self) -> Option<PathBuf> {
+        self.checkpoint.as_deref().map(Path::to_owned)
     }
 
     /// The checkpoint of a solver.
     pub fn checkpoint(&self) -> Option<Checkpoint> {
-        let Keeping { checkpoint, checkpoint_every, resume, overwrite } = self.clone();
-        let new = Checkpoint::new(checkpoint?);
+        let Keeping { checkpoint_every, resume, overwrite, .. } = *self;
+        let new = Checkpoint::new(self.path()?);
         Some(Checkpoint { seconds: checkpoint_every.unwrap_or(new.seconds), resume, overwrite, ..new })
     }
 }

@@ -3,9 +3,9 @@
 mod blocks;
 
 use crate::learnt::{Learnt, Model};
-use crate::methods::number;
 use crate::precomputed;
 use crate::solving::{Solved, Solving};
+use crate::values::number;
 use crate::ways::{By, Form, Loss, Solver, Way, name};
 use clap::Args;
 use mercer::apply::{
@@ -79,7 +79,8 @@ pub struct Learning {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=100))]
     rounds: Option<u32>,
 
-    /// nadaraya-watson: factor on the kernel's width, or auto for the least left-out error [default: auto]
+    /// nadaraya-watson: factor on the kernel's width, or auto for the least left-out error [default: auto where every lengthscale is
+    /// median or auto, else 1]
     #[arg(long, value_name = "NUMBER", value_parser = auto_or_positive, allow_negative_numbers = true)]
     bandwidth: Option<Choice>,
 
@@ -157,6 +158,7 @@ impl Learning {
         const ITERATIVE: &[Way] = &[Ridge, Falkon, Krill, Askotch, Eigenpro, Richardson];
         let by_solver = self.method == Auto && self.solver.is_some();
         let iterative = |given: bool| given && !by_solver;
+        self.check_direct()?;
         let rules: [(&str, bool, &[Way]); 13] = [
             ("time", self.time.is_some(), &[NtkEnsemble]),
             ("loss logistic", self.is_logistic(), &[Auto, Nystrom, RandomFeatures, Spectrum, Linear]),
@@ -189,6 +191,29 @@ impl Learning {
         self.solving.keeping.check()
     }
 
+    /// Refuses options of iterative solvers where the solver is the direct one.
+    fn check_direct(&self) -> Result<()> {
+        let Solving { tolerance, iterations, keeping } = &self.solving;
+        let given = [
+            ("rank", self.rank.is_some()),
+            ("tolerance", tolerance.is_some()),
+            ("iterations", iterations.is_some()),
+            ("checkpoint", keeping.checkpoint.is_some()),
+        ];
+        let ignored = given.into_iter().find(|(_, given)| *given && self.solver == Some(Solver::Direct));
+        match ignored {
+            Some((option, _)) => {
+                Err(Error::input(format!("--{option} is for --solver cg; --solver direct takes none")))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Whether kernel values are computed in the precision that is asked for.
+    pub fn takes_precision(&self) -> bool {
+        !matches!(self.method, Way::NtkEnsemble | Way::Linear | Way::RandomFeatures)
+    }
+
     /// Whether ranks share the products of the solver that was asked for, on all points and under a kernel that is known.
     pub fn solves_on_ranks(&self, candidates: &[Expression]) -> bool {
         let by_products = match self.method {
@@ -218,10 +243,14 @@ impl Learning {
             "--method rfm finds the lengthscale of one kernel by the left-out error; give --kernel \"matern12(auto)\" instead of \
              --search and --criterion"
         );
-        let searched = self.search.is_some() || self.criterion == By::Likelihood || candidates[0].is_automatic();
         fail_if!(
-            searched && self.method == Way::NadarayaWatson,
-            "--method nadaraya-watson finds its --bandwidth by itself; give a kernel with lengthscale=median or a number"
+            self.method == Way::NtkEnsemble && (self.search.is_some() || self.criterion == By::Likelihood),
+            "--method ntk-ensemble takes one kernel ntk(…) as it is given; leave --search and --criterion out"
+        );
+        fail_if!(
+            self.method == Way::NadarayaWatson && (self.search.is_some() || self.criterion == By::Likelihood),
+            "--method nadaraya-watson finds the width of one kernel by the left-out error; give --kernel \"rbf(auto)\" instead of --search and \
+             --criterion"
         );
         Ok(candidates)
     }
@@ -240,8 +269,10 @@ impl Learning {
             "--loss logistic is for classes, and the target is numbers; take whole numbers as classes by --classify, or leave \
              --loss out"
         );
-        if let ([one], Way::Rfm) = (candidates, self.method) {
-            return self.machine(one, x.view(), y, fit);
+        match (candidates, self.method) {
+            ([one], Way::Rfm) => return self.machine(one, x.view(), y, fit),
+            ([one], Way::NadarayaWatson) => return self.average(one, x.view(), y, fit),
+            _ => {}
         }
         if let [one] = candidates
             && !self.searches(candidates)
@@ -269,7 +300,10 @@ impl Learning {
 
     /// Whether the options suit a kernel matrix in place of points.
     pub fn takes_a_matrix(&self) -> bool {
-        let none = self.solver.is_none() && self.rank.is_none() && self.search.is_none();
+        let Solving { tolerance, iterations, keeping } = &self.solving;
+        let iterative = tolerance.is_some() || iterations.is_some() || keeping.checkpoint.is_some();
+        let searched = self.search.is_some() || self.criterion == By::Likelihood;
+        let none = self.solver.is_none() && self.rank.is_none() && !searched && !iterative;
         none && !self.is_logistic() && matches!(self.method, Way::Auto | Way::Ridge)
     }
 
@@ -297,11 +331,10 @@ impl Learning {
         let iterative = |kernel| Solved { learning: self, kernel, x, y, watched, is_dealt: false, fit };
         match self.method {
             Way::Auto => self.by_choice(iterative(kernel)),
-            Way::Rfm => unreachable!("it takes an expression"),
+            Way::Rfm | Way::NadarayaWatson => unreachable!("they take an expression"),
             Way::Ridge | Way::Askotch | Way::Richardson | Way::Eigenpro | Way::Falkon | Way::Krill => {
                 iterative(kernel).learn()
             }
-            Way::NadarayaWatson => self.average(kernel, x, y, fit),
             Way::NtkEnsemble => {
                 let time = self.time.unwrap_or(f64::INFINITY);
                 let fitted = NtkEnsemble { kernel, time }.fit(x, y, fit)?;
@@ -411,8 +444,12 @@ impl Learning {
         Ok(Learnt { rank, metrics, ..Learnt::new(fitted, alpha, tried) })
     }
 
-    fn average(&self, kernel: Kernel, x: ArrayView2<f64>, y: &Target, fit: &FitContext<'_>) -> Result<Learnt> {
-        let bandwidth = self.bandwidth.flatten().map_or(Bandwidth::LeaveOneOut, Bandwidth::Fixed);
+    fn average(&self, kernel: &Expression, x: ArrayView2<f64>, y: &Target, fit: &FitContext<'_>) -> Result<Learnt> {
+        let by_kernel = Bandwidth::of(kernel)?;
+        let asked = |choice: Choice| choice.map_or(Bandwidth::LeaveOneOut, Bandwidth::Fixed);
+        let bandwidth = self.bandwidth.map_or(by_kernel, asked);
+        // The bandwidth is the factor on the median that `auto` stands for.
+        let kernel = kernel.resolve_scaled(x, fit.seed, 1.0)?;
         let average = NadarayaWatson { kernel, bandwidth }.fit(x, y, fit)?;
         Ok(Learnt {
             why: None,

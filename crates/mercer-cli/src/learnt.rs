@@ -1,9 +1,12 @@
 //! What `mercer regress` fitted.
 
+use crate::units;
 use mercer::Result;
 use mercer::apply::{
-    Convergence, FittedNadarayaWatson, FoundKernel, Memory, MetricForm, SavedPredict, Tried, TriedMetric,
+    Convergence, FittedNadarayaWatson, FoundKernel, Memory, MetricForm, Predict as _, SavedPredict, Tried, TriedMetric,
 };
+use mercer::data::Schema;
+use mercer::kernel::Kernel;
 use mercer::spectrum::Origin;
 use ndarray::{Array2, ArrayView2};
 use serde::Serialize;
@@ -58,6 +61,20 @@ impl Learnt {
 
     pub fn origin(&self) -> &Origin {
         self.model().origin()
+    }
+
+    /// Writes the kernels that were tried with periods in the units of the columns.
+    pub fn in_units_of(&mut self, schema: Option<&Schema>) {
+        for tried in self.search.iter_mut().flat_map(|found| &mut found.tried) {
+            tried.kernel = units::as_written(&tried.kernel, schema);
+        }
+    }
+
+    /// The kernel of averages with the bandwidth in it, where that is not 1.
+    pub fn stretched(&self) -> Option<String> {
+        let Model::Average(average) = &self.model else { return None };
+        let kernel = Kernel::parse(&average.origin().kernel).ok()?.stretched(average.bandwidth).ok()?;
+        (average.bandwidth != 1.0).then(|| kernel.to_string())
     }
 
     /// Scores at points `[m, d]`, and the rows that no example reaches.

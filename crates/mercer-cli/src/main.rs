@@ -18,9 +18,10 @@ mod judging;
 mod keeping;
 mod learning;
 mod learnt;
-mod methods;
+mod memory;
 mod network;
 mod noted;
+mod offered;
 mod output;
 mod page;
 mod posterior;
@@ -34,7 +35,9 @@ mod solving;
 mod training;
 mod uncertainty;
 mod uncertainty_page;
+mod units;
 mod usage;
+mod values;
 mod ways;
 
 use args::{Cli, Command};
@@ -59,17 +62,21 @@ const BAD_INPUT: u8 = 2;
 fn run(arguments: Vec<OsString>) -> Result<()> {
     let (mut arguments, (mut cli, mut matches)) = (arguments.clone(), parsed(arguments)?);
     if let (Command::Run(file), Some((_, given))) = (&cli.command, matches.subcommand()) {
+        files::check(&matches, None)?;
         arguments = file.arguments(given)?.into_iter().map(OsString::from).collect();
+        let options = file.file.clone();
         (cli, matches) = parsed(arguments.clone())?;
+        files::check(&matches, Some(&options))?;
     }
-    files::check(&matches)?;
-    distributed::check(&cli.command)?;
+    files::check(&matches, None)?;
+    distributed::check(&cli)?;
     if let Some(path) = &cli.globals.save_config {
         commands::run::save(path, &matches)?;
     }
     let context = Context::new(&cli.globals, &arguments)?;
     distributed::check_same_program(&context)?;
-    context.device.checked(cli.command.run(&context))
+    context.device.checked(cli.command.run(&context))?;
+    context.into_unwritten()
 }
 
 /// The arguments, understood; what is not a mistake, such as `--help`, ends the program.

@@ -141,7 +141,7 @@ impl Single {
             None => {
                 fail_if!(!foreign.is_empty(), "--mean, --std and --rename are for the network of a file (--weights)");
                 let net = Network::parse(net, data.d(), 1)?;
-                context.budget.require_network(&net, 2)?;
+                context.budget.require_network(&net, 2, 0)?;
                 let parameters = net.init(context.device, &Rng::new(context.seed))?;
                 return Ok(Single { net, parameters, standard: None });
             }

@@ -1,8 +1,10 @@
 //! Output files: checked before the computation, and then written completely or not at all.
 
 use crate::text::seconds;
+use clap::builder::{MapValueParser, PathBufValueParser, TypedValueParser, ValueParserFactory};
 use mercer::data::{
-    Element, Target, check_finite, check_writable, try_write_atomically, write_atomically, write_npy, write_npy_rows,
+    Element, Target, check_finite, check_space, check_writable, try_write_atomically, write_atomically, write_npy,
+    write_npy_rows,
 };
 use mercer::error::human_bytes;
 use mercer::{Error, Result};
@@ -10,7 +12,36 @@ use ndarray::{ArrayView2, Axis, aview1};
 use serde::{Serialize, Serializer};
 use std::fmt::Display;
 use std::io::{self, Write};
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
+
+/// The name of a file to write, or of a folder to write to. Every argument that names one has this type: by it the program knows
+/// what a command writes, see `files::check`.
+#[derive(Clone, Debug)]
+pub struct NewFile(PathBuf);
+
+impl NewFile {
+    /// A file of this name in a folder that is written to.
+    pub fn inside(&self, name: &str) -> NewFile {
+        NewFile(self.0.join(name))
+    }
+}
+
+impl Deref for NewFile {
+    type Target = Path;
+
+    fn deref(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl ValueParserFactory for NewFile {
+    type Parser = MapValueParser<PathBufValueParser, fn(PathBuf) -> NewFile>;
+
+    fn value_parser() -> Self::Parser {
+        PathBufValueParser::new().map(NewFile)
+    }
+}
 
 /// An output file that can be written, as far as this can be checked in advance.
 #[derive(Clone, Debug)]
@@ -18,18 +49,18 @@ pub struct Output(PathBuf);
 
 impl Output {
     /// Fails unless a file can be written at `path`.
-    pub fn new(path: &Path) -> Result<Output> {
+    pub fn new(path: &NewFile) -> Result<Output> {
         check_writable(path)?;
-        Ok(Output(path.to_owned()))
+        Ok(Output(path.0.clone()))
     }
 
     /// The same as [`Self::new`], for a table of numbers: `.npy` or `.csv`.
-    pub fn table(path: &Path) -> Result<Output> {
+    pub fn table(path: &NewFile) -> Result<Output> {
         Output::with_extension(path, &["npy", "csv"])
     }
 
     /// The same as [`Self::new`], for a file whose name must end in one of `extensions`.
-    pub fn with_extension(path: &Path, extensions: &[&str]) -> Result<Output> {
+    pub fn with_extension(path: &NewFile, extensions: &[&str]) -> Result<Output> {
         let extension = path.extension().and_then(|e| e.to_str()).unwrap_or("");
         if !extensions.contains(&extension) {
             let known: Vec<String> = extensions.iter().map(|e| format!(".{e}")).collect();
@@ -77,6 +108,8 @@ impl Output {
         if !self.is("csv") {
             return write_npy_rows(&self.0, &[n, m], rows);
         }
+        // A number takes a digit and a separator at least.
+        check_space(&self.0, 2 * (n as u64).saturating_mul(m as u64))?;
         try_write_atomically(&self.0, |w| {
             if !columns.is_empty() {
                 writeln!(w, "{}", columns.join(",")).map_err(|e| Error::io(&self.0, e))?;

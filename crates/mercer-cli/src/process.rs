@@ -57,6 +57,10 @@ impl Process {
             Process::Features(fitted) if fitted.origin().method == "linear" => {
                 ("log marginal likelihood", fitted.bound, None)
             }
+            // Their kernel is not below the one that they approximate.
+            Process::Features(fitted) if fitted.origin().method == "random-features" => {
+                ("log marginal likelihood under the kernel of the random features", fitted.bound, None)
+            }
             Process::Features(fitted) => ("lower bound of the log marginal likelihood", fitted.bound, None),
             Process::Iterative(fitted) => ("log marginal likelihood", fitted.likelihood, Some(fitted.likelihood_error)),
             Process::Classes(fitted) => ("log marginal likelihood (Laplace approximation)", fitted.likelihood, None),

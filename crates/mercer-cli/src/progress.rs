@@ -17,16 +17,17 @@ pub enum Shown {
     Bar(ProgressBar, Mutex<Clock>),
     /// Elsewhere, where lines were asked for.
     Lines(Mutex<Clock>),
-    Nothing,
+    /// Nothing but warnings, and not these where it is quiet.
+    Nothing { quiet: bool },
 }
 
 impl Shown {
     /// A bar on a terminal, lines elsewhere where they are `verbose`, and nothing when `quiet`.
     pub fn new(quiet: bool, verbose: bool) -> Shown {
         match (quiet, std::io::stderr().is_terminal()) {
-            (true, _) => Shown::Nothing,
+            (true, _) => Shown::Nothing { quiet },
             (false, false) if verbose => Shown::Lines(Mutex::default()),
-            (false, false) => Shown::Nothing,
+            (false, false) => Shown::Nothing { quiet },
             (false, true) => {
                 let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
                 let style = "{spinner} {prefix} [{bar:24}] {pos}/{len} {elapsed} {wide_msg}";
@@ -91,7 +92,7 @@ impl Shown {
                     say(line(what, done, total, &note, seconds));
                 }
             }
-            Shown::Nothing => {}
+            Shown::Nothing { .. } => {}
         }
     }
 }
@@ -106,6 +107,15 @@ impl Progress for Shown {
             path.push([seconds, excess.ln()]);
             extrapolated(path)
         });
+    }
+
+    fn warning(&self, text: &str) {
+        let text = format!("warning: {text}");
+        match self {
+            Shown::Bar(bar, _) => bar.suspend(|| say(text)),
+            Shown::Lines(_) | Shown::Nothing { quiet: false } => say(text),
+            Shown::Nothing { quiet: true } => {}
+        }
     }
 }
 

@@ -1,11 +1,13 @@
 //! The report of `mercer regress`: scores, the choice of α, and how an iterative solver went.
 
-use crate::columns::{importances_of, lengthscales_of, metrics_of};
+use crate::columns::{importances_of, metrics_of};
+use crate::commands::regress::Shown;
 use crate::learnt::Learnt;
 use crate::noted::Noted;
 use crate::page as parts;
 use crate::score::Score;
 use crate::text;
+use crate::units;
 use mercer::apply::{Convergence, Importances};
 use mercer::data::Target;
 use mercer_figure::report::{Report, Table};
@@ -20,14 +22,10 @@ pub fn classes<'a>(scores: &Scores<'a>) -> Option<(&'a str, Vec<Noted>)> {
     last.filter(|(_, details)| !details.is_empty())
 }
 
-/// The page for a model fitted to `data`, with its targets and columns; `solver` is the name of an iterative solver, and what it counts.
-pub fn page(
-    data: &str,
-    learnt: &Learnt,
-    solver: (&str, &str),
-    scores: &Scores,
-    (y, columns): (Option<&Target>, &[String]),
-) -> Report {
+/// The page for a model fitted to `data`, with what is shown of its rows; `solver` is the name of an iterative solver, and what it counts.
+pub fn page(data: &str, learnt: &Learnt, solver: (&str, &str), scores: &Scores, shown: &Shown) -> Report {
+    let Shown { y, columns, lengthscales, schema } = shown;
+    let (y, columns) = (*y, *columns);
     let task = if matches!(y, Some(Target::Classes { .. })) { "Classification" } else { "Regression" };
     let mut page = Report::new(format!("{task} on {data}"));
     let (mut headings, mut rows) = (vec![], vec![]);
@@ -48,9 +46,8 @@ pub fn page(
     if let Some((tried, form, rounds)) = &learnt.metrics {
         page = metrics_of(tried, *form, *rounds).onto(page.section("Metric"));
     }
-    let searched = learnt.search.as_ref().and_then(|found| found.kernel.lengthscale_of_columns());
-    if let Some(lengthscales) = searched {
-        page = lengthscales_of(lengthscales, columns).onto(page.section("Lengthscales of columns"));
+    if let Some(lengthscales) = lengthscales {
+        page = lengthscales.noted().onto(page.section("Lengthscales of columns"));
     }
     if learnt.tried.len() > 1 {
         let tried = |of: fn(&mercer::apply::Tried) -> f64| learnt.tried.iter().map(of).collect::<Vec<f64>>();
@@ -68,7 +65,7 @@ pub fn page(
     let origin = learnt.origin();
     let mut facts = vec![
         ("method", origin.method.clone()),
-        ("kernel", text::rounded(&origin.kernel)),
+        ("kernel", text::rounded(&units::as_written(&origin.kernel, *schema))),
         ("points", format!("{} of {} columns", text::grouped(origin.n), origin.d)),
         (learnt.parameter.0, text::short(learnt.parameter.1)),
         ("time of the fit", text::seconds(origin.seconds)),

@@ -2,9 +2,9 @@
 
 use crate::noted::Noted;
 use crate::text;
-use mercer::apply::{ClassMeasures, ClassReport};
-use mercer::data::Target;
-use ndarray::ArrayView2;
+use mercer::apply::{ClassMeasures, ClassReport, alike, r_squared};
+use mercer::data::{Dataset, Target};
+use ndarray::{ArrayView2, Axis};
 use serde::Serialize;
 
 /// A score, by the kind of target.
@@ -25,6 +25,7 @@ pub fn score(truth: &Target, predicted: &Target, probabilities: Option<ArrayView
     }
     match (truth, predicted) {
         (Target::Values(truth), Target::Values(predicted)) => {
+            let alike = alike(truth);
             // In units of the largest number, whose square may overflow; those of a power of two cost no digit.
             let largest = truth.iter().chain(predicted).fold(f64::MIN_POSITIVE, |m: f64, v| m.max(v.abs()));
             let largest = 2f64.powi(largest.log2().floor() as i32);
@@ -33,7 +34,7 @@ pub fn score(truth: &Target, predicted: &Target, probabilities: Option<ArrayView
             let error = truth.iter().zip(predicted).map(|(y, f)| (y / largest - f / largest).powi(2)).sum::<f64>() / n;
             let variance = truth.iter().map(|y| (y / largest - mean).powi(2)).sum::<f64>() / n;
             let rmse = error.sqrt() * largest;
-            Some(Score::Regression { rmse, r2: (variance > 0.0).then(|| 1.0 - error / variance) })
+            Some(Score::Regression { rmse, r2: r_squared(error, variance, alike) })
         }
         (truth, Target::Classes { .. }) => {
             ClassReport::new(truth, predicted, probabilities).ok().map(Score::Classification)
@@ -42,23 +43,49 @@ pub fn score(truth: &Target, predicted: &Target, probabilities: Option<ArrayView
     }
 }
 
+/// The score of predictions for the rows of `data`, on those that have a target.
+pub fn score_of(data: &Dataset, predicted: &Target, probabilities: Option<ArrayView2<f64>>) -> Option<Score> {
+    match data.known()? {
+        (truth, None) => score(truth, predicted, probabilities),
+        (truth, Some(rows)) => {
+            let of_rows = probabilities.map(|p| p.select(Axis(0), rows));
+            score(truth, &predicted.select(rows), of_rows.as_ref().map(|p| p.view()))
+        }
+    }
+}
+
 /// The score of rows that come a few at a time.
 #[derive(Default)]
 pub struct RunningScore {
-    /// Whether some rows have no target, or one of another kind.
+    /// Rows without a target, which are left out.
+    pub left_out: usize,
+    /// Whether the target of some rows is of another kind.
     unknown: bool,
     report: Option<ClassReport>,
     /// Rows, the mean of their targets, `Σ (y − mean)²` and `Σ (y − f)²`.
     numbers: Option<[f64; 4]>,
+    /// The first target, and whether another one differs from it.
+    first: Option<f64>,
+    differ: bool,
 }
 
 impl RunningScore {
-    /// Adds rows with their true targets, as [`score`] takes them.
-    pub fn add(&mut self, truth: Option<&Target>, predicted: &Target, probabilities: Option<ArrayView2<f64>>) {
-        let Some(truth) = truth.filter(|truth| truth.len() == predicted.len()) else { return self.unknown = true };
+    /// Adds the rows of `data` that have a target, as [`score_of`] takes them.
+    pub fn add(&mut self, data: &Dataset, predicted: &Target, probabilities: Option<ArrayView2<f64>>) {
+        let Some((truth, rows)) = data.known() else { return self.left_out += data.n() };
+        let Some(rows) = rows else { return self.add_known(truth, predicted, probabilities) };
+        self.left_out += data.n() - rows.len();
+        let of_rows = probabilities.map(|p| p.select(Axis(0), rows));
+        self.add_known(truth, &predicted.select(rows), of_rows.as_ref().map(|p| p.view()));
+    }
+
+    fn add_known(&mut self, truth: &Target, predicted: &Target, probabilities: Option<ArrayView2<f64>>) {
         match (truth, predicted) {
+            (Target::Values(truth), Target::Values(_)) if truth.is_empty() => {}
             (Target::Values(truth), Target::Values(predicted)) => {
                 let n = truth.len() as f64;
+                let first = *self.first.get_or_insert(truth[0]);
+                self.differ |= truth.iter().any(|y| *y != first);
                 let mean = truth.iter().sum::<f64>() / n;
                 let spread = truth.iter().map(|y| (y - mean).powi(2)).sum::<f64>();
                 let error = truth.iter().zip(predicted).map(|(y, f)| (y - f).powi(2)).sum::<f64>();
@@ -75,14 +102,13 @@ impl RunningScore {
         }
     }
 
-    /// The score of all rows, where all have a target.
+    /// The score of all rows that have a target.
     pub fn finish(self) -> Option<Score> {
         match (self.report, self.numbers) {
             _ if self.unknown => None,
             (Some(report), _) => Some(Score::Classification(report)),
             (None, Some([n, _, spread, error])) => {
-                let r2 = (spread > 0.0).then(|| 1.0 - error / spread);
-                Some(Score::Regression { rmse: (error / n).sqrt(), r2 })
+                Some(Score::Regression { rmse: (error / n).sqrt(), r2: r_squared(error, spread, !self.differ) })
             }
             (None, None) => None,
         }
@@ -158,6 +184,7 @@ fn confusion(report: &ClassReport) -> Noted {
 mod tests {
     use super::*;
     use crate::noted::joined;
+    use mercer::data::SomeTargets;
 
     fn classes(labels: &[usize], names: &[&str]) -> Target {
         Target::Classes { labels: labels.to_vec(), names: names.iter().map(|n| n.to_string()).collect() }
@@ -185,14 +212,21 @@ mod tests {
         assert_eq!(score(&classes(&[0], &["a"]), &values(&[0.0]), None), None);
     }
 
-    /// The score of parts is that of all rows.
+    /// `n` rows with these targets.
+    fn rows(y: Option<Target>, n: usize) -> Dataset {
+        let x = ndarray::Array2::<f64>::zeros((n, 1)).into();
+        Dataset { name: "rows".into(), x, y, some_y: None, columns: vec!["a".into()], shape: None }
+    }
+
+    /// The score of parts is that of all rows that have a target.
     #[test]
     fn parts_add_up() {
         let truth: Vec<f64> = (0..50).map(|i| 3.0 + f64::from(i * i % 11)).collect();
         let guess: Vec<f64> = truth.iter().enumerate().map(|(i, y)| y + (i as f64).sin()).collect();
         let mut running = RunningScore::default();
         for (a, b) in [(0, 7), (7, 8), (8, 50)] {
-            running.add(Some(&Target::Values(truth[a..b].to_vec())), &Target::Values(guess[a..b].to_vec()), None);
+            let part = rows(Some(Target::Values(truth[a..b].to_vec())), b - a);
+            running.add(&part, &Target::Values(guess[a..b].to_vec()), None);
         }
         let whole = score(&Target::Values(truth), &Target::Values(guess), None).unwrap();
         let (Some(Score::Regression { rmse, r2 }), Score::Regression { rmse: want, r2: share }) =
@@ -202,9 +236,14 @@ mod tests {
         };
         assert!((rmse - want).abs() < 1e-14 && (r2.unwrap() - share.unwrap()).abs() < 1e-14);
         let mut running = RunningScore::default();
-        running.add(Some(&classes(&[0, 1], &["a", "b"])), &classes(&[0, 0], &["a", "b"]), None);
-        running.add(None, &classes(&[0, 0], &["a", "b"]), None);
-        assert_eq!(running.finish(), None);
+        running.add(&rows(Some(classes(&[0, 1], &["a", "b"])), 2), &classes(&[0, 0], &["a", "b"]), None);
+        running.add(&rows(None, 2), &classes(&[0, 0], &["a", "b"]), None);
+        let mut some = rows(None, 3);
+        some.some_y = Some(SomeTargets { rows: vec![2], y: classes(&[1], &["a", "b"]) });
+        running.add(&some, &classes(&[0, 0, 1], &["a", "b"]), None);
+        assert_eq!(running.left_out, 4);
+        let Some(Score::Classification(report)) = running.finish() else { panic!("classes") };
+        assert_eq!(report.accuracy, 2.0 / 3.0);
     }
 
     #[test]

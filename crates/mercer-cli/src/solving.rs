@@ -4,7 +4,7 @@ use crate::context::{peak_memory, resident_memory};
 use crate::keeping::Keeping;
 use crate::learning::Learning;
 use crate::learnt::Learnt;
-use crate::methods::positive;
+use crate::values::positive;
 use crate::ways::{Solver, Way};
 use clap::Args;
 use mercer::apply::{EpochSolver, Falkon, Fit, HeldOutRows, LandmarkSolver, Memory, Monitoring, Ridge, RidgeSolver};
@@ -72,9 +72,9 @@ impl Solved<'_> {
             _ => by_default,
         };
         let Solving { tolerance: asked, iterations: most, .. } = &self.learning.solving;
-        // A tolerance or a limit is for an iterative solver.
-        let solver =
-            if solver == RidgeSolver::Auto && (asked.is_some() || most.is_some()) { by_default } else { solver };
+        // A tolerance, a limit or a checkpoint is for an iterative solver.
+        let iterates = asked.is_some() || most.is_some() || self.learning.solving.keeping.checkpoint.is_some();
+        let solver = if solver == RidgeSolver::Auto && iterates { by_default } else { solver };
         let solver = match solver {
             RidgeSolver::ConjugateGradients { tolerance, iterations, .. } => RidgeSolver::ConjugateGradients {
                 tolerance: asked.unwrap_or(tolerance),

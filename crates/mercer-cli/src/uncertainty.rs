@@ -13,6 +13,9 @@ use serde_json::{Value, json};
 /// Level of the intervals of numbers.
 pub const LEVEL: f64 = 0.95;
 
+/// The smallest difference of two NLLs that is shown.
+const LEAST_GAP: f64 = 5e-5;
+
 /// What a method says of rows: scores of classes or numbers `[n, ·]`, and deviations `[n]` of numbers.
 pub struct Answers {
     pub scores: Array2<f64>,
@@ -142,18 +145,23 @@ impl Judged {
         self.about.name
     }
 
-    fn row(&self, baseline: Option<&Judged>, seed: u64) -> Row {
+    /// How much larger its NLL is than that of another method, unless it is that method.
+    fn behind(&self, other: Option<&Judged>, seed: u64) -> Option<Estimate> {
+        other.filter(|other| other.about.name != self.about.name).and_then(|other| self.test.behind(&other.test, seed))
+    }
+
+    fn row(&self, baseline: Option<&Judged>, network: Option<&Judged>, seed: u64) -> Row {
         let estimates = self.test.estimates(seed);
-        let against =
-            baseline.filter(|other| other.about.name != self.about.name).map(|other| (other.about.name, &other.test));
-        let gap = against.and_then(|(name, other)| Some((name, self.test.behind(other, seed)?)));
+        let (gap, network_gap) = (self.behind(baseline, seed), self.behind(network, seed));
         let detection = self.entropies.as_ref().map(|[inside, outside]| Detection::of(inside, outside, seed));
         let mut object = self.about.object.clone();
         object["validation_nll"] = json!(self.validation_nll);
         object["predict_seconds"] = json!(self.about.seconds[1]);
         object["test"] = estimates.iter().map(|(name, estimate)| (name.clone(), json!(estimate))).collect();
-        if let Some(other) = baseline {
-            object[format!("nll_minus_{}", other.about.name)] = json!(gap.map(|(_, gap)| gap));
+        for (other, gap) in [(baseline, gap), (network, network_gap)] {
+            if let Some(other) = other {
+                object[format!("nll_minus_{}", other.about.name)] = json!(gap);
+            }
         }
         let (mut reliability, mut confidence) = (vec![], vec![]);
         if let Quality::Classes(cases) = &self.test {
@@ -164,7 +172,8 @@ impl Judged {
             name: self.about.name,
             object,
             estimates: estimates.into_iter().map(|(_, estimate)| estimate).collect(),
-            gap: gap.map(|(_, gap)| gap),
+            gap,
+            network_gap,
             detection,
             reliability,
             confidence,
@@ -207,7 +216,9 @@ pub struct Row {
     object: Value,
     /// In the order of [`Measure::ALL`] or [`NumberMeasure::ALL`].
     estimates: Vec<Estimate>,
+    /// How much larger the NLL is than the baseline's, and than that of the network alone.
     gap: Option<Estimate>,
+    network_gap: Option<Estimate>,
     detection: Option<Detection>,
     pub reliability: Vec<(f64, f64, usize)>,
     pub confidence: Vec<f64>,
@@ -218,10 +229,11 @@ impl Judgement {
     pub fn new<'a>(all: impl Iterator<Item = &'a Judged>, chosen: usize, seed: u64) -> Judgement {
         let all: Vec<&Judged> = all.collect();
         let named = |name: &str| all.iter().copied().find(|judged| judged.about.name == name);
-        let baseline = named("temperature").or_else(|| named("map"));
+        let network = named("map");
+        let baseline = named("temperature").or(network);
         let numbers = all.iter().any(|judged| matches!(judged.test, Quality::Numbers(_)));
         Judgement {
-            rows: all.iter().map(|judged| judged.row(baseline, seed)).collect(),
+            rows: all.iter().map(|judged| judged.row(baseline, network, seed)).collect(),
             chosen,
             numbers,
             baseline: baseline.map_or("map", |judged| judged.about.name),
@@ -231,6 +243,21 @@ impl Judgement {
     /// The methods as values of JSON.
     pub fn objects(&self) -> Vec<&Value> {
         self.rows.iter().map(|row| &row.object).collect()
+    }
+
+    /// What is said of methods whose NLL is above that of the network alone, by as much as the table shows: of those that are worse, and of
+    /// those whose difference may be chance.
+    pub fn warnings(&self) -> Vec<String> {
+        let said = |sure: bool, verdict: &str| {
+            let gaps = self.rows.iter().filter_map(|row| Some((row.name, row.network_gap?)));
+            let worse = gaps.filter(|(_, gap)| gap.value >= LEAST_GAP && (gap.interval[0] > 0.0) == sure);
+            let named: Vec<String> = worse.map(|(name, gap)| format!("{name} {}", range(gap, 4, true))).collect();
+            (!named.is_empty()).then(|| {
+                format!("the NLL is higher than the NLL of the network alone: {}; {verdict}", named.join(", "))
+            })
+        };
+        let both = [said(true, "take another method"), said(false, "the difference may be chance")];
+        both.into_iter().flatten().collect()
     }
 
     fn detects(&self) -> bool {

@@ -20,6 +20,9 @@ pub fn page(judged: &Judgement, title: &str, why: &str, rows: &str, drawn: Optio
     };
     let table = judged.measures().caption(format!("{caption}{more}"));
     let mut page = Report::new(title).lead(&format!("Measured on {rows}. {why}.")).section("Measures").table(table);
+    for warning in judged.warnings() {
+        page = page.text(&format!("Warning: {warning}."));
+    }
     if !judged.numbers {
         let of_rows = judged.rows.iter();
         let reliability: Vec<_> = of_rows.clone().map(|row| (row.name, &row.reliability[..])).collect();
@@ -45,8 +48,8 @@ pub fn calibration(page: Report, reliability: &[(&str, &[Bin])], confidence: &[(
     let mut histograms = Grid::new("Confidence", columns).panel_size(230.0, 160.0).shared();
     for (name, confidence) in confidence {
         let mut shares = [0.0; BINS];
-        let count = confidence.len() as f64;
-        confidence.iter().for_each(|c| shares[((c * BINS as f64) as usize).min(BINS - 1)] += 1.0 / count);
+        confidence.iter().for_each(|c| shares[((c * BINS as f64) as usize).min(BINS - 1)] += 1.0);
+        let shares = shares.map(|count| count / confidence.len() as f64);
         histograms =
             histograms.panel(Plot::new(*name).x("confidence").y("share of the rows").bars("", &names, &shares));
     }

@@ -205,7 +205,7 @@ fn unfit_files_are_refused_in_one_sentence() {
     let folder = Folder::new();
     write_data(&folder);
     let line = |rest: &str| format!("regress {rest} --method linear --kernel linear {SMALL}");
-    refuses(&folder, &line("xy.npy"), &["`xy` has no target", "--target"]);
+    refuses(&folder, &line("xy.npy"), &["`xy.npy` has no target", "--target"]);
     refuses(&folder, &line("xy.npy --target 31"), &["no column 31"]);
     folder.said(&line("xy.npy --target 30 --model m.mercer"));
     // A file of one column less, one with a number that is none, and one that lies column by column.

@@ -113,6 +113,19 @@ fn features_give_intervals_that_hold() {
     }
 }
 
+/// Titsias' bound holds where the features' kernel is below the kernel, which random features' is not.
+#[test]
+fn only_bounds_are_called_bounds() {
+    let folder = Folder::new();
+    table(&folder, "train.csv", 150, 6);
+    let said = |method: &str| {
+        folder.said(&format!("gp train.csv --target y --method {method} --restarts 0 --search-rows 100"))
+    };
+    assert!(said("nystrom --rank 30").contains("lower bound of the log marginal likelihood"));
+    let random = said("random-features --rank 60");
+    assert!(random.contains("under the kernel of the random features") && !random.contains("lower bound"), "{random}");
+}
+
 /// Conjugate gradients: intervals that hold, a likelihood with its error, a model that predicts the same; refusals with their numbers.
 #[test]
 fn conjugate_gradients_say_what_they_did() {

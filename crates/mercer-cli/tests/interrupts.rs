@@ -53,10 +53,12 @@ fn interrupt(child: &Child) {
 /// The object that a run prints which was interrupted at `stage` and returns what it has; it warns in these words.
 fn kept(folder: &Folder, line: &str, stage: &str, warning: &str) -> Value {
     let Ended { code, stdout, stderr, .. } = interrupted(folder, line, stage, 1);
-    assert_eq!(code, Some(0), "mercer {line}: {stderr}");
+    assert_eq!(code, Some(130), "mercer {line}: {stderr}");
     assert!(stderr.contains("interrupted: ending with the best result so far"), "mercer {line}: {stderr}");
     assert!(stderr.contains(warning), "mercer {line}: {stderr}");
-    serde_json::from_str(&stdout).unwrap()
+    let object: Value = serde_json::from_str(&stdout).unwrap();
+    assert_eq!(object["stop"], "interrupted", "mercer {line}: {object}");
+    object
 }
 
 /// Fails unless a run that is interrupted at `stage` ends promptly, with one line.

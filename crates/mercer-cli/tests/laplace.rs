@@ -54,6 +54,30 @@ fn a_network_gets_probabilities_and_every_method_stands_beside_the_baselines() {
     assert!(folder.said("inspect m.mercer").contains("laplace ("));
 }
 
+/// By default no posterior is worse than the network; where one is, the output, the object and the page say so.
+#[test]
+fn a_posterior_that_is_worse_than_the_network_is_never_shown_without_a_warning() {
+    let folder = Folder::new();
+    folder.object("train digits --rows 1-900 --net 'dense(32) relu dense(10)' --epochs 30 --out net.safetensors");
+    let line = "laplace net.safetensors digits --rows 1-900 --validation digits";
+    let found = folder.object(line);
+    let network = number(&named(&found, "map")["test"]["nll"]["value"]);
+    for method in found["methods"].as_array().unwrap() {
+        assert!(number(&method["test"]["nll"]["value"]) < network + 5e-5, "{method}");
+    }
+    assert_eq!(found["warnings"], serde_json::json!([]));
+    let asked = format!("{line} --method last-layer --prior likelihood --report p.html");
+    let found = folder.object(&asked);
+    let gap = &named(&found, "last-layer")["nll_minus_map"];
+    assert!(number(&gap["interval"][0]) > 0.05, "{found}");
+    let warning = found["warnings"][0].as_str().unwrap().to_owned();
+    assert!(warning.contains("higher than the NLL of the network alone: last-layer +0."), "{warning}");
+    let page = std::fs::read_to_string(folder.join("p.html")).unwrap();
+    assert!(page.contains(&warning), "{warning}");
+    let said = folder.mercer(&asked).output().unwrap();
+    assert!(String::from_utf8_lossy(&said.stderr).contains(&format!("warning: {warning}")), "{said:?}");
+}
+
 /// Without test rows, what is measured on the validation rows is what chooses among methods: each half by what was found on the other.
 #[test]
 fn methods_are_compared_on_rows_that_nothing_was_found_on() {
@@ -109,7 +133,9 @@ fn numbers_get_deviations_and_draws_are_reproducible() {
     assert!((0.92..0.98).contains(&coverage), "{found}");
     let predicted = folder.object("predict m.mercer test.csv");
     assert_eq!(predicted["deviations"].as_array().unwrap().len(), 1000);
-    // The noise in units of the target: 0.5.
+    // The noise in units of the target: 0.5, its variance 0.25.
+    let noise = number(&named(&found, "map")["noise"]);
+    assert!((noise - 0.25).abs() < 0.08, "{noise}");
     assert!((number(&predicted["deviations"][0]) - 0.5).abs() < 0.1, "{}", predicted["deviations"][0]);
     let line = "laplace net.safetensors train.csv --target y --method temperature";
     folder.refuses(line, "scales logits of classes");
@@ -166,7 +192,11 @@ fn a_network_of_another_program_is_given_by_its_functions() {
     assert!((loss - number(&chosen["test"]["nll"]["value"])).abs() < 1e-9, "{predicted}");
     folder.said("predict m.mercer --logits z-test.npy --samples f-test.npy --out p.csv");
     assert!(std::fs::read_to_string(folder.join("p.csv")).unwrap().starts_with("prediction,probability 0"));
-    assert!(folder.said("inspect m.mercer").contains("functions of a network"));
+    let inspected = folder.said("inspect m.mercer");
+    for part in ["9 functions of a network of another program with 3 outputs, at 160 rows", "--logits Z.npy"] {
+        assert!(inspected.contains(part), "{inspected}");
+    }
+    assert!(!inspected.contains("column") && !inspected.contains("NEW.csv"), "{inspected}");
     assert!(std::fs::read_to_string(folder.join("p.html")).unwrap().contains("Reliability"));
     let with = "laplace train.csv --target y --drop number --method functions --test test.csv --ood far.csv --draws 20 --tempered \
                 --logits z-train.npy,z-test.npy,z-far.npy --samples f-train.npy,f-test.npy,f-far.npy";
@@ -180,4 +210,43 @@ fn a_network_of_another_program_is_given_by_its_functions() {
     folder.refuses(&format!("{line} --samples f-train.npy,f-test.npy --prior likelihood"), "--prior validation");
     folder.refuses(&format!("{line} --samples f-train.npy,f-test.npy --method kfac"), "needs the network itself");
     folder.refuses("predict m.mercer test.csv --target y --drop number", "rows of 30 numbers");
+}
+
+#[test]
+fn a_file_of_numbers_without_a_network_is_told_by_its_tensors() {
+    let folder = Folder::new();
+    let tensors = [("body.0.weight", vec![4, 3]), ("body.0.bias", vec![4])];
+    let header: Vec<String> = tensors
+        .iter()
+        .scan(0, |end, (name, shape)| {
+            let start = *end;
+            *end += 4 * shape.iter().product::<usize>();
+            Some(format!("\"{name}\":{{\"dtype\":\"F32\",\"shape\":{shape:?},\"data_offsets\":[{start},{end}]}}"))
+        })
+        .collect();
+    let header = format!("{{{}}}", header.join(","));
+    let bytes = [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &[0; 64]].concat();
+    std::fs::write(folder.join("n.safetensors"), bytes).unwrap();
+    let said = folder.refused("evaluate n.safetensors digits");
+    for part in ["name the network beside the file (--net", "body.0.bias [4], body.0.weight [4, 3]"] {
+        assert!(said.contains(part), "{said}");
+    }
+}
+
+/// R² of one row, or of equal targets, is none for every command.
+#[test]
+fn the_share_of_a_variance_that_is_zero_is_none() {
+    let folder = Folder::new();
+    let rows: String = (0..40).map(|i| format!("{i},{}\n", 2 * i + i % 3)).collect();
+    std::fs::write(folder.join("t.csv"), format!("x,y\n{rows}")).unwrap();
+    std::fs::write(folder.join("one.csv"), "x,y\n3,7.1\n").unwrap();
+    std::fs::write(folder.join("same.csv"), format!("x,y\n{}", "3,0.1\n4,0.1\n5,0.1\n".repeat(5))).unwrap();
+    let net = "train t.csv --target y --regress --net 'dense(4) tanh dense(1)' --epochs 2 --out n.safetensors --test";
+    for test in ["one.csv", "same.csv"] {
+        assert!(folder.object(&format!("{net} {test}"))["test"]["r2"].is_null(), "{test}");
+        folder.object("regress t.csv --target y --regress --model m.mercer");
+        let predicted = folder.object(&format!("predict m.mercer {test} --out p.csv"));
+        assert!(predicted["test"]["r2"].is_null() && predicted["test"]["rmse"].is_number(), "{predicted}");
+    }
+    assert!(folder.object(&format!("{net} t.csv"))["test"]["r2"].is_number());
 }

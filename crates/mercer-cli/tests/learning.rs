@@ -188,8 +188,8 @@ fn a_search_shows_what_it_tried() {
     assert!(auto["search"]["tried"].as_array().unwrap().len() > 8);
     folder.refuses("fit numbers.csv --target y --kernel 'rbf(lengthscale=auto)'", "use median or a number");
     folder.refuses("fit numbers.csv --target y --kernel 'rbf(lengthscale=ard)'", "use median or a number");
-    let refused = "regress numbers.csv --target y --method nadaraya-watson --kernel 'rbf(lengthscale=auto)'";
-    folder.refuses(refused, "--bandwidth");
+    let refused = "regress numbers.csv --target y --method nadaraya-watson --search rbf,laplacian";
+    folder.refuses(refused, "--search");
 }
 
 /// `y` depends on `a` through a sine and on `b` along a line: the lengthscale of `a` is the shorter, by both criteria, and the model with both

@@ -158,6 +158,71 @@ fn what_does_not_fit_into_memory_is_refused() {
     folder.refuses("gram f.npy --memory 1MB --out k.npy", &["f.npy", budget, "--memory"]);
 }
 
+/// A target that names rows cannot be learnt, and classes are counted before their columns are made.
+#[test]
+fn targets_with_too_many_classes_are_refused() {
+    let folder = Folder::new();
+    let table = |name: &str, rows: usize, of_row: &dyn Fn(usize) -> String| {
+        let lines: String = (0..rows).map(|i| format!("{},{},{}\n", i % 7, i % 11, of_row(i))).collect();
+        std::fs::write(folder.join(name), format!("a,b,id\n{lines}")).unwrap();
+    };
+    table("ids.csv", 300, &|i| format!("u{i}"));
+    table("numbers.csv", 300, &|i| i.to_string());
+    table("many.csv", 4000, &|i| format!("u{}", i % 1000));
+    let words = ["ids.csv", "`id` has 300 classes in 300 rows", "`u0`", "too many to learn"];
+    for command in
+        ["regress ids.csv", "regress ids.csv --loss logistic", "gp ids.csv", "train ids.csv --net 'dense(300)'"]
+    {
+        folder.refuses(&format!("{command} --target id"), &words);
+    }
+    folder.refuses("regress numbers.csv --target id --classify", &["`id` has 300 classes in 300 rows"]);
+    let line = "regress many.csv --target id --method nystrom --rank 20 --memory 50MB";
+    folder.refuses(line, &["the target of 4000 points in 1000 classes", "but the memory budget is", "--memory"]);
+}
+
+/// One sentence, and no signal, where the system refuses an allocation that the budget allowed.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_limit_of_the_system_ends_in_a_sentence() {
+    let program = env!("CARGO_BIN_EXE_mercer");
+    let run = |memory: &str| {
+        let line = format!(
+            "ulimit -v 300000; exec '{program}' fit 'moons(n=4000)' --method exact --k 2 --threads 2 --quiet {memory}"
+        );
+        let output = std::process::Command::new("sh").args(["-c", &line]).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    // The default budget knows the limit; a larger one meets it.
+    for (memory, words) in [("", "but the memory budget is"), ("--memory 64GiB", "the system has no memory for")] {
+        let (code, error) = run(memory);
+        assert_eq!(code, Some(2), "{error}");
+        assert!(error.contains(words) && error.lines().count() == 1, "{error}");
+    }
+}
+
+/// Networks that are promised by few words, and numbers whose squares overflow.
+#[test]
+fn wide_networks_and_large_targets_are_refused() {
+    let folder = Folder::new();
+    csv(&folder.join("x.csv"), "a,b,y", &normal(60, 3, 7));
+    for net in ["rff(1048576) dense(1)", "image(1,1,2) conv(1048576,1) gap dense(1)"] {
+        let fit = format!("fit x.csv --target y --method ritz --steps 2 --net '{net}' --k 1 --holdout 0 --memory 2GiB");
+        folder.refuses(&fit, &["parameters by ritz", "but the memory budget is"]);
+    }
+    folder.refuses(
+        "sample x.csv --target y --net 'rff(1048576) dense(1)' --count 1 --out s.npy --memory 200MB",
+        &["at 60 points"],
+    );
+    let wide = "dense(100000) relu dense(1)";
+    folder.refuses(&format!("train x.csv --target y --net '{wide}' --memory 1MB"), &["parameters of 1 networks"]);
+    let mut x = normal(60, 3, 8);
+    x.column_mut(2).mapv_inplace(|y| y * 1e200);
+    csv(&folder.join("huge.csv"), "a,b,y", &x);
+    let line = "train huge.csv --target y --net 'dense(4) relu dense(1)' --out n.safetensors";
+    folder.refuses(line, &["the target of row 1", "too large to compute with"]);
+    assert!(!folder.join("n.safetensors").exists());
+}
+
 /// A class of one row is in one part of a split only; both know it.
 #[test]
 fn classes_in_numbers_are_found_before_the_split() {

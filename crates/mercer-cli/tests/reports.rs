@@ -182,3 +182,46 @@ fn figures_are_written_as_their_names_say() {
     }
     folder.refuses("embed moons(n=60) --k 2 --plot z.pdf", "must end in .svg or .png");
 }
+
+/// Without held-out points there is nothing to say of fresh ones: no interval, no bound, and no band that would be one.
+#[test]
+fn a_fit_without_held_out_points_shows_no_intervals() {
+    let folder = Folder::new();
+    let x = Array2::from_shape_fn((60, 2), |(i, c)| ((i * (c + 3) * 37) % 61) as f64 / 30.0);
+    let k = gram::<f64>(&Kernel::parse("rbf(1)").unwrap(), x.view(), Device::Cpu).unwrap();
+    for (name, array) in [("x.npy", &x), ("k.npy", &k)] {
+        mercer::data::write_npy(&folder.join(name), array.view()).unwrap();
+    }
+    let fits = ["x.npy --kernel 'rbf(1)' --scale none --holdout 0", "k.npy --kernel precomputed"];
+    for fit in fits.map(|fit| format!("fit {fit} --k 3")) {
+        let certificate = &folder.object(&fit)["certificate"];
+        for what in ["interval", "population_bound", "population_residual"] {
+            assert!(certificate[what].as_array().unwrap().iter().all(serde_json::Value::is_null), "{fit}: {what}");
+        }
+        let said = folder.said(&format!("{fit} --report r.html"));
+        assert!(said.lines().nth(3).unwrap().contains(" – "), "{said}");
+        let page = text(&folder, "r.html");
+        assert!(page.contains("Eigenvalues on a logarithmic axis.") && !page.contains("the band is"));
+    }
+    folder.said("fit x.npy --kernel 'rbf(1)' --scale none --holdout 0.3 --k 3 --report r.html");
+    assert!(text(&folder, "r.html").contains("the band is the 95 % interval"));
+    // Half of the diagonal is taken off: 157 % of the trace, or 100 % of a rank, would be false.
+    let indefinite = &k - &(0.5 * Array2::<f64>::eye(60));
+    mercer::data::write_npy(&folder.join("n.npy"), indefinite.view()).unwrap();
+    let output = folder.mercer("fit n.npy --kernel precomputed --k 40 --method exact").output().unwrap();
+    let [said, warned] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+    assert!(
+        said.contains("Indefinite: negative eigenvalues hold") && said.contains("of the sum of absolute eigenvalues."),
+        "{said}"
+    );
+    assert!(warned.contains("not positive semi-definite"), "{warned}");
+    let targets = Array2::from_shape_fn((60, 1), |(i, _)| i as f64);
+    mercer::data::write_npy(&folder.join("y.npy"), targets.view()).unwrap();
+    let output = folder.mercer("regress n.npy --kernel precomputed --target y.npy").output().unwrap();
+    assert!(String::from_utf8_lossy(&output.stderr).contains("not positive semi-definite"), "{output:?}");
+    let output = folder.mercer("embed n.npy --kernel precomputed --k 2 --out z.npy --json").output().unwrap();
+    assert!(String::from_utf8_lossy(&output.stderr).contains("not positive semi-definite"), "{output:?}");
+    let shares: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let shares: Vec<f64> = serde_json::from_value(shares["explained"].clone()).unwrap();
+    assert!(shares.iter().all(|share| (0.0..1.0).contains(share)) && shares[0] > 0.1, "{shares:?}");
+}

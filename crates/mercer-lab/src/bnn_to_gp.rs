@@ -7,7 +7,7 @@
 //! * the maximum mean discrepancy of the two priors at twelve points, with the kernel `exp(−‖u−v‖²/2ℓ²)`, by
 //!   `E exp(−‖u−v‖²/2ℓ²) = |I + (K̂+K̂')/ℓ²|^{−1/2}`;
 //! * the marginal likelihood `E_{K̂} N(y; 0, K̂ + σ²I)` of data;
-//! * the excess kurtosis of one output, `Var K̂(x,x)/K(x,x)²`, which for ReLU layers without biases is `(1 + 5/H)^L − 1`.
+//! * the excess kurtosis of one output, `E f⁴/(E f²)² − 3 = 3 Var K̂(x,x)/K(x,x)²`, which for ReLU layers without biases is `3(1 + 5/H)^L − 3`.
 
 use crate::statistics::{Interval, exponent};
 use crate::wide::{Wide, tensor};
@@ -120,7 +120,7 @@ struct Measured {
     depth: usize,
     /// The discrepancy, not squared; zero where its square is not above zero.
     discrepancy: Interval,
-    /// `Var K̂(x,x)/K(x,x)²`, and `(1 + 5/H)^L − 1`.
+    /// `3 Var K̂(x,x)/K(x,x)²`, and `3(1 + 5/H)^L − 3`.
     kurtosis: Interval,
     kurtosis_expected: f64,
     /// `log p(y)` of the network minus that of the process.
@@ -151,7 +151,12 @@ fn data(rng: &mut Rng) -> (Array2<f64>, Array2<f64>) {
     (x, y)
 }
 
-/// The squared discrepancy, the relative variance of `K̂(x,x)` and the difference of the marginal likelihoods in one run.
+/// The excess kurtosis `3(1 + 5/H)^L − 3` of an output: `f | K̂ ~ N(0, K̂)` has `E f⁴ = 3 E K̂²`.
+fn expected_kurtosis(width: usize, depth: usize) -> f64 {
+    3.0 * ((1.0 + 5.0 / width as f64).powi(depth as i32) - 1.0)
+}
+
+/// The squared discrepancy, the excess kurtosis of an output and the difference of the marginal likelihoods in one run.
 fn estimate(width: usize, depth: usize, run: usize, config: &Config, device: Device) -> Result<[f64; 4]> {
     let rng = Rng::new(config.seed).fork(run as u64);
     let (x, y) = data(&mut rng.fork(1));
@@ -170,7 +175,7 @@ fn estimate(width: usize, depth: usize, run: usize, config: &Config, device: Dev
         let values: Array1<f64> = sampled.iter().map(|k| k[[i, i]] / limit[[i, i]]).collect();
         values.var(1.0)
     };
-    let kurtosis = (0..x.nrows()).map(variance).sum::<f64>() / x.nrows() as f64;
+    let kurtosis = 3.0 * (0..x.nrows()).map(variance).sum::<f64>() / x.nrows() as f64;
     let densities = sampled.iter().map(|k| log_density(&examples(k), &y)).collect::<Result<Vec<f64>>>()?;
     let process = log_density(&examples(&limit), &y)?;
     Ok([squared, kurtosis, log_mean_exp(&densities) - process, process])
@@ -193,7 +198,7 @@ fn run(config: &Config, context: &FitContext<'_>) -> Result<Results> {
                 depth,
                 discrepancy: Interval::of(&discrepancies),
                 kurtosis: Interval::of(&of(1)),
-                kurtosis_expected: (1.0 + 5.0 / width as f64).powi(depth as i32) - 1.0,
+                kurtosis_expected: expected_kurtosis(width, depth),
                 likelihood: Interval::of(&of(2)),
             });
             all[0].push(discrepancies);
@@ -216,7 +221,7 @@ fn run(config: &Config, context: &FitContext<'_>) -> Result<Results> {
 fn figure(found: &Results, config: &Config) -> String {
     let mut plots = [
         Plot::new("Discrepancy from the NNGP").x_log("width H").y_log("MMD"),
-        Plot::new("Excess kurtosis").x_log("width H").y_log("Var K̂/K²"),
+        Plot::new("Excess kurtosis").x_log("width H").y_log("E f⁴/(E f²)² − 3"),
         Plot::new("Marginal likelihood").x_log("width H").y("log p(y) − process"),
     ];
     let widths: Vec<f64> = config.widths.iter().map(|w| *w as f64).collect();
@@ -236,7 +241,7 @@ fn figure(found: &Results, config: &Config) -> String {
                 .colour(c);
         }
         plots[1] = std::mem::take(&mut plots[1])
-            .line(if c == 0 { "(1 + 5/H)^L − 1" } else { "" }, &widths, &line(&|m| m.kurtosis_expected))
+            .line(if c == 0 { "3(1 + 5/H)^{L} − 3" } else { "" }, &widths, &line(&|m| m.kurtosis_expected))
             .dashed()
             .colour(6);
     }
@@ -245,7 +250,7 @@ fn figure(found: &Results, config: &Config) -> String {
 }
 
 const EXPECTATION: &str = "the prior of a network of L layers of width H tends to the NNGP with a discrepancy of order L/H; the excess kurtosis \
-     of an output is (1 + 5/H)^L − 1 exactly; the marginal likelihood of data tends to that of the process like 1/H.";
+     of an output is 3(1 + 5/H)^L − 3 exactly; the marginal likelihood of data tends to that of the process like 1/H.";
 
 fn observation(found: &Results) -> String {
     let rates = |f: fn(&Rates) -> Interval| {
@@ -375,6 +380,20 @@ mod tests {
         let want = -0.5 * (0.49 / variance + (TAU * variance).ln());
         assert!((log_density(&ndarray::array![[2.0]], &y).unwrap() - want).abs() < 1e-12);
         assert!((log_mean_exp(&[-1000.0, -1000.0 + 3f64.ln()]) - (-1000.0 + 2f64.ln())).abs() < 1e-9);
+    }
+
+    /// Outputs drawn from networks themselves have the excess kurtosis of the closed form.
+    #[test]
+    fn outputs_have_the_excess_kurtosis_that_is_shown() {
+        let x = tensor(ndarray::array![[0.5, -1.0, 1.0], [2.0, 0.1, 1.0]].view(), Device::Cpu).unwrap();
+        let mut rng = Rng::new(7);
+        // f = √K̂ z: mean of f⁴ over (mean of f²)², less 3.
+        let covariances = covariances(20, 1, 6000, &x, &mut rng).unwrap();
+        let outputs: Vec<f64> =
+            covariances.iter().flat_map(|k| [0; 8].map(|_| k[[0, 0]].sqrt() * rng.normal())).collect();
+        let moment = |power: i32| outputs.iter().map(|f| f.powi(power)).sum::<f64>() / outputs.len() as f64;
+        let found = moment(4) / moment(2).powi(2) - 3.0;
+        assert!((found / expected_kurtosis(20, 1) - 1.0).abs() < 0.25, "{found} {}", expected_kurtosis(20, 1));
     }
 
     /// `Var K̂/K² = (1 + 5/H)^L − 1`, and means are those of the NNGP.

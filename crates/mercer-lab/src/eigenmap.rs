@@ -94,7 +94,7 @@ pub fn reproduce(options: &Options, context: &FitContext<'_>) -> Result<Shown> {
         text::number(100.0 * helped.iter().sum::<f64>() / helped.len() as f64, 2)
     );
     let setting = format!(
-        "Digits of 8×8 pixels, {} of them held out, views by {}; the network {net} with a projector of {k} units, {k} functions, {epochs} epochs of Adam, means over \
+        "Digits of 8×8 pixels, {} of them held out, views by {}; the network {net} with the usual projector, {k} functions, {epochs} epochs of Adam, means over \
          {runs} run(s). The accuracy is that of 20 nearest neighbours by angle, of held-out digits among the others.",
         text::percent(found.config.held_out),
         found.augmentation

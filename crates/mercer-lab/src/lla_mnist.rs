@@ -220,9 +220,9 @@ fn verdict(rows: &[Row]) -> String {
 fn setting(config: &Config) -> String {
     let Config { n, validation, test, epochs, seeds, net, outside, turned, .. } = config;
     format!(
-        "{net}, trained on {n} digits of MNIST for {epochs} epochs; temperatures from {validation} digits that it has not seen; {test} test digits, \
-         {turned} of them turned; {outside} images of Fashion-MNIST as the other distribution, found by the entropy of the probabilities. Prior \
-         precisions by the marginal likelihood. ± is the standard error over {seeds} seeds of data, network and method."
+        "{net}, trained on {n} digits of MNIST for {epochs} epochs; temperatures and prior precisions from {validation} digits that it has not seen; {test} test digits, \
+         {turned} of them turned; {outside} images of Fashion-MNIST as the other distribution, found by the entropy of the probabilities. ± \
+         is the standard error over {seeds} seeds of data, network and method."
     )
 }
 

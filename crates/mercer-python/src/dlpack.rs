@@ -184,11 +184,19 @@ impl Drop for Export {
     }
 }
 
+/// Frees an exported tensor.
+///
+/// # Safety
+/// The tensor was made by this module, and nobody uses it any more.
 unsafe extern "C" fn release(managed: *mut DLManagedTensor) {
     // SAFETY: `context` is the export that `__dlpack__` has leaked, and a tensor is deleted once.
     drop(unsafe { Box::from_raw((*managed).context.cast::<Export>()) });
 }
 
+/// Frees the tensor of a capsule that nobody took.
+///
+/// # Safety
+/// The capsule was made by this module, and Python is about to free it.
 unsafe extern "C" fn release_capsule(capsule: *mut ffi::PyObject) {
     // SAFETY: a capsule that still has this name owns its tensor.
     unsafe {

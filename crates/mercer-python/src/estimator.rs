@@ -25,12 +25,12 @@ const PAIRS: usize = 200;
 /// Fits the estimator of that kind to points `x` `[n, d]` and targets.
 pub fn fit(kind: &str, mut o: Options, x: ArrayView2<f64>, y: Option<&Target>, context: &FitContext) -> Result<Handle> {
     let target = || y.ok_or_else(|| Error::input(format!("{kind} needs targets")));
+    let what = o.method(kind);
     let fitted = match kind {
         "kpca" => Handle::transform(kpca(&mut o, x, context)?.fit(x, &(), context)?),
         "kpca-matrix" => {
-            let pca =
-                KernelPca { k: o.need("k")?, solver: solver(&mut o)?, ..KernelPca::new(Kernel::parse("linear")?) };
-            Handle::transform(pca.fit_matrix(x, context)?)
+            let usual = KernelPca::new(Kernel::parse("linear")?);
+            Handle::transform(principal_components(&mut o, usual)?.fit_matrix(x, context)?)
         }
         "laplacian" => {
             let affinity = match o.take::<usize>("neighbours")? {
@@ -53,7 +53,7 @@ pub fn fit(kind: &str, mut o: Options, x: ArrayView2<f64>, y: Option<&Target>, c
         "matrix" => of_matrix(&mut o, x, target()?, context)?,
         way => learn(way, &mut o, x, target()?, context)?,
     };
-    o.finish(kind)?;
+    o.finish(&what)?;
     Ok(fitted)
 }
 
@@ -94,14 +94,21 @@ fn solver(o: &mut Options) -> Result<EigenSolver> {
 
 fn kpca(o: &mut Options, x: ArrayView2<f64>, context: &FitContext) -> Result<KernelPca> {
     let usual = KernelPca::new(kernel(o, x, context)?);
+    principal_components(o, usual)
+}
+
+fn principal_components(o: &mut Options, usual: KernelPca) -> Result<KernelPca> {
     let (k, solver, tolerance) = (o.need("k")?, solver(o)?, o.take("tolerance")?.unwrap_or(usual.tolerance));
     Ok(KernelPca { k, solver, tolerance, ..usual })
 }
 
 /// A number, or none for the value with the least left-out error; `cv` is a number of folds.
 fn alpha(o: &mut Options) -> Result<Alpha> {
-    Ok(match (o.take("alpha")?, o.take("cv")?) {
-        (Some(value), _) => Alpha::Fixed(value),
+    Ok(match (o.take("alpha")?, o.take::<usize>("cv")?) {
+        (Some(_), Some(_)) => {
+            return Err(Error::input("cv chooses alpha; leave one of them out, or take alpha='auto'"));
+        }
+        (Some(value), None) => Alpha::Fixed(value),
         (None, Some(folds)) => Alpha::CrossValidation { folds },
         (None, None) => Alpha::LeaveOneOut,
     })
@@ -138,7 +145,7 @@ fn of_matrix(o: &mut Options, k: ArrayView2<f64>, y: &Target, context: &FitConte
 /// A Gaussian process of numbers or classes.
 fn gaussian_process(o: &mut Options, x: ArrayView2<f64>, y: &Target, context: &FitContext) -> Result<Handle> {
     let kernel = Expression::parse(&o.need::<String>("kernel")?)?;
-    let (restarts, rows, rank) = (o.take("restarts")?, o.take("search_rows")?, o.take::<usize>("rank")?);
+    let (restarts, rows) = (o.take("restarts")?, o.take("search_rows")?);
     let tuned = |usual: Tuning| Tuning {
         restarts: restarts.unwrap_or(usual.restarts),
         rows: rows.unwrap_or(usual.rows),
@@ -149,8 +156,11 @@ fn gaussian_process(o: &mut Options, x: ArrayView2<f64>, y: &Target, context: &F
         let tuning = tuned(usual.tuning);
         return Ok(Handle::predict(GaussianProcessClassifier { tuning, ..usual }.fit(x, y, context)?));
     }
+    let what = o.method("exact");
     let way = o.take::<String>("method")?.unwrap_or_else(|| "exact".into());
     let n = x.nrows();
+    let rank = if way == "exact" { None } else { o.take::<usize>("rank")? };
+    o.finish(&what)?;
     let features = match way.as_str() {
         "exact" => {
             let usual = GaussianProcess::new(kernel);
@@ -209,22 +219,25 @@ fn learn(way: &str, o: &mut Options, x: ArrayView2<f64>, y: &Target, context: &F
         return Ok(Handle::predict(machine.fit(x, y, context)?));
     }
     if way == "nadaraya-watson" {
-        let bandwidth = o.take("bandwidth")?.map_or(Bandwidth::LeaveOneOut, Bandwidth::Fixed);
-        let kernel = expression.resolve(x, context.seed)?;
+        let bandwidth = o.take("bandwidth")?.map_or_else(|| Bandwidth::of(&expression), |h| Ok(Bandwidth::Fixed(h)))?;
+        let kernel = expression.resolve_scaled(x, context.seed, 1.0)?;
         return Ok(Handle::predict(NadarayaWatson { kernel, bandwidth }.fit(x, y, context)?));
     }
     if way == "ntk-ensemble" {
         let (kernel, time) = (expression.resolve(x, context.seed)?, o.take("time")?.unwrap_or(f64::INFINITY));
         return Ok(Handle::predict(NtkEnsemble { kernel, time }.fit(x, y, context)?));
     }
+    fail_if!(!METHODS.contains(&way); Error::unknown("method", way, METHODS));
     let ridge = Learning {
         alpha: alpha(o)?,
         class_weights: class_weights(o)?,
-        rank: o.take("rank")?,
+        rank: if way == "linear" { None } else { o.take("rank")? },
         logistic: o.word("loss", &[("squared", false), ("logistic", true)])?.unwrap_or(false),
         centred: o.take("intercept")?.unwrap_or(true),
-        solver: o.take("solver")?,
+        solver: if matches!(way, "auto" | "ridge") { o.take("solver")? } else { None },
     };
+    o.finish(&o.method(way))?;
+    ridge.check(way)?;
     let kernel = match expression.is_automatic() {
         false => expression.resolve(x, context.seed)?,
         true => {
@@ -236,7 +249,10 @@ fn learn(way: &str, o: &mut Options, x: ArrayView2<f64>, y: &Target, context: &F
     ridge.learn(way, kernel, x, y, context)
 }
 
-/// What the ways that add a ridge share.
+/// The ways that add a ridge.
+const METHODS: [&str; 8] = ["auto", "ridge", "nystrom", "random-features", "spectrum", "linear", "falkon", "krill"];
+
+/// What they share.
 struct Learning {
     alpha: Alpha,
     class_weights: ClassWeights,
@@ -247,15 +263,37 @@ struct Learning {
 }
 
 impl Learning {
+    /// Refuses options of which the method would take no notice.
+    fn check(&self, way: &str) -> Result<()> {
+        let on_features = ["nystrom", "random-features", "spectrum", "linear"];
+        fail_if!(
+            self.logistic && (self.solver.is_some() || way != "auto" && !on_features.contains(&way)),
+            "logistic regression is for methods on features: {}",
+            on_features.join(", ")
+        );
+        fail_if!(
+            !self.centred && !matches!(way, "auto" | "ridge" | "spectrum"),
+            "the method {way} always has an intercept; take fit_intercept='auto' or True, or the method ridge"
+        );
+        match self.solver.as_deref() {
+            Some(solver @ ("direct" | "askotch" | "eigenpro" | "richardson")) if self.rank.is_some() => Err(
+                Error::input(format!("the solver {solver} has no option 'rank'; leave it out, or take the solver cg")),
+            ),
+            _ => Ok(()),
+        }
+    }
+
     fn learn(self, way: &str, kernel: Kernel, x: ArrayView2<f64>, y: &Target, context: &FitContext) -> Result<Handle> {
         let rank = self.rank;
         let map = || FeatureMap::of_kernel(&kernel, x.dim(), rank, context);
         match way {
-            "auto" if self.solver.is_none() => match Learner::choose(&kernel, x.dim(), self.rank, context).0 {
-                Learner::Features(map) => self.on_features(map, x, y, context),
-                Learner::Ridge(_) if self.logistic => self.on_features(map(), x, y, context),
-                Learner::Ridge(_) => self.ridge(kernel, x, y, context),
-            },
+            "auto" if self.solver.is_none() && self.centred => {
+                match Learner::choose(&kernel, x.dim(), self.rank, context).0 {
+                    Learner::Features(map) => self.on_features(map, x, y, context),
+                    Learner::Ridge(_) if self.logistic => self.on_features(map(), x, y, context),
+                    Learner::Ridge(_) => self.ridge(kernel, x, y, context),
+                }
+            }
             "ridge" | "auto" => self.ridge(kernel, x, y, context),
             "nystrom" => match map() {
                 map @ FeatureMap::Nystrom { .. } => self.on_features(map, x, y, context),
@@ -277,15 +315,13 @@ impl Learning {
                 let falkon = Falkon { alpha, class_weights, solver, ..Falkon::new(kernel, landmarks) };
                 Ok(Handle::predict(falkon.fit(x, y, context)?))
             }
-            other => {
-                let known = ["auto", "ridge", "nystrom", "random-features", "spectrum", "linear", "falkon", "krill"];
-                Err(Error::unknown("method", other, known))
-            }
+            other => Err(Error::unknown("method", other, METHODS)),
         }
     }
 
     fn on_features(self, map: FeatureMap, x: ArrayView2<f64>, y: &Target, context: &FitContext) -> Result<Handle> {
-        fail_if!(!self.centred, "ridge regression on features has an intercept always; use the method ridge");
+        let unused = self.rank.is_some() && matches!(map, FeatureMap::Linear { .. });
+        fail_if!(unused, "the kernel linear takes the columns themselves and has no option 'rank'; leave it out");
         let class_weights = self.class_weights;
         if self.logistic {
             let alpha = match self.alpha {
@@ -310,10 +346,6 @@ impl Learning {
     }
 
     fn ridge(self, kernel: Kernel, x: ArrayView2<f64>, y: &Target, context: &FitContext) -> Result<Handle> {
-        fail_if!(
-            self.logistic,
-            "logistic regression is for methods on features: nystrom, random-features, spectrum, linear"
-        );
         let solver = match (self.solver.as_deref(), RidgeSolver::conjugate_gradients(context.precision)) {
             (None | Some("auto"), _) if self.rank.is_none() => RidgeSolver::Auto,
             (Some("direct"), _) => RidgeSolver::Direct,

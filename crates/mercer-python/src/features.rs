@@ -2,7 +2,7 @@
 
 use crate::array::{Held, matrix};
 use crate::kernel::check_finite;
-use crate::run::{Settings, evaluate, raised, run};
+use crate::run::{Settings, evaluate, here, raised, run};
 use mercer::kernel::Expression;
 use mercer::spectrum::{Landmarks, NystromFeatures, RandomFeatures};
 use pyo3::prelude::*;
@@ -36,7 +36,7 @@ impl Features {
             let kernel = mercer::kernel::Kernel::parse(kernel)?;
             RandomFeatures::fourier(&kernel, d, features, sampling.parse()?, seed)
         };
-        Ok(Features(Arc::new(Map::Random(made().map_err(raised)?))))
+        Ok(Features(Arc::new(Map::Random(here(made).map_err(raised)?))))
     }
 
     /// `φ(x)` `[n, r]` at points `[n, d]`, in the precision of the points.

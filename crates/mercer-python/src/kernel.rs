@@ -2,7 +2,7 @@
 
 use crate::array::{Held, matrix, vector};
 use crate::dlpack::{CudaArray, Imported};
-use crate::run::{Settings, evaluate, raised};
+use crate::run::{Settings, evaluate, here, raised};
 use mercer::Error;
 use mercer::kernel::{Expression, catalogue};
 use mercer::operator::cuda::{DeviceOperator, device_gram};
@@ -36,7 +36,7 @@ impl Kernel {
     /// The expression with every parameter a number, by points `[n, d]`.
     fn resolve(&self, x: &Bound<'_, PyAny>, seed: u64) -> PyResult<String> {
         let held = Held::new(x)?;
-        self.expression.resolve(held.rows(), seed).map(|kernel| kernel.to_string()).map_err(raised)
+        here(|| self.expression.resolve(held.rows(), seed)).map(|kernel| kernel.to_string()).map_err(raised)
     }
 
     /// `κ(X,X)` `[n, n]`, or `κ(X,Z)` `[n, m]` where there is a `z`, in the precision of the settings.
@@ -57,9 +57,13 @@ impl Kernel {
         }
         check_finite(&x)?;
         z.as_ref().map_or(Ok(()), check_finite)?;
-        let kernel = self.expression.resolve(x.rows(), settings.seed).map_err(raised)?;
-        // One row is enough to see whether the kernel's lengthscales fit the columns.
-        KernelOperator::new(&kernel, x.rows().slice(0..1), Precision::F64, settings.device).map_err(raised)?;
+        let kernel = here(|| {
+            let kernel = self.expression.resolve(x.rows(), settings.seed)?;
+            // One row is enough to see whether the kernel's lengthscales fit the columns.
+            KernelOperator::new(&kernel, x.rows().slice(0..1), Precision::F64, settings.device)?;
+            Ok(kernel)
+        })
+        .map_err(raised)?;
         let bytes = (n as u64).saturating_mul(m as u64).saturating_mul(settings.precision.bytes());
         if bytes > LARGE {
             let advice = "use mercer.operator, which stores no matrix";
@@ -117,7 +121,7 @@ impl Kernel {
     fn diagonal<'py>(&self, py: Python<'py>, x: &Bound<'py, PyAny>, seed: u64) -> PyResult<Bound<'py, PyAny>> {
         let x = Held::new(x)?;
         check_finite(&x)?;
-        let kernel = self.expression.resolve(x.rows(), seed).map_err(raised)?;
+        let kernel = here(|| self.expression.resolve(x.rows(), seed)).map_err(raised)?;
         let values = evaluate(py, x.len(), move || {
             KernelOperator::new(&kernel, x.rows(), Precision::F64, mercer::Device::Cpu)?.diagonal()
         })?;
@@ -139,7 +143,7 @@ pub fn check_finite(x: &Held) -> PyResult<()> {
     if n == 0 || d == 0 {
         return Err(raised(Error::input(format!("the data is empty: {n} rows of {d} columns"))));
     }
-    match x.rows().non_finite() {
+    match here(|| x.rows().non_finite()) {
         None => Ok(()),
         Some((i, j, value)) => {
             let (row, column) = (i + 1, j + 1);

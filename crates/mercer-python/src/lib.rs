@@ -4,13 +4,14 @@
 //! |---|---|
 //! | `array.rs` | the rows of a NumPy array, where they lie |
 //! | `dlpack.rs` | arrays in the memory of a GPU, exchanged with other libraries |
-//! | `run.rs` | settings of a computation; it runs without the GIL, ends by Ctrl-C, and fails with a `ValueError` |
+//! | `run.rs` | settings of a computation; it runs without the GIL and after a fork, ends by Ctrl-C, and fails with a `ValueError` |
 //! | `kernel.rs` | a kernel expression, and its matrices |
 //! | `operator.rs` | `v ↦ Kv`: a kernel, a matrix, function samples, or a Python object |
 //! | `features.rs` | Nyström's and random features |
 //! | `method.rs` | methods for eigenpairs by name, with their options |
 //! | `estimator.rs` | estimators by name, with their options |
 //! | `model.rs` | what was fitted: predictions, coordinates, bytes |
+//! | `table.rs` | tables that the schema of a model makes features of |
 //! | `figure.rs` | figures as SVG |
 
 mod array;
@@ -24,6 +25,7 @@ mod model;
 mod operator;
 mod options;
 mod run;
+mod table;
 
 use pyo3::prelude::*;
 
@@ -42,6 +44,7 @@ fn _mercer(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<features::Features>()?;
     module.add_class::<model::Model>()?;
     module.add_function(wrap_pyfunction!(model::model_of_bytes, module)?)?;
+    module.add_function(wrap_pyfunction!(run::forked, module)?)?;
     module.add_function(wrap_pyfunction!(array::address, module)?)?;
     module.add_function(wrap_pyfunction!(dlpack::to_host, module)?)?;
     module.add_function(wrap_pyfunction!(figure::spectrum_figure, module)?)?;

@@ -3,7 +3,7 @@
 use crate::array::{Held, matrix, samples, vector};
 use crate::dlpack::{CudaArray, Imported};
 use crate::kernel::{check_finite, cost_on_device};
-use crate::run::{Settings, evaluate, raised, run};
+use crate::run::{Settings, evaluate, here, raised, run};
 use mercer::kernel::Expression;
 use mercer::operator::cuda::DeviceOperator;
 use mercer::operator::{DenseOperator, FunctionSamples, Operator as Library};
@@ -49,10 +49,14 @@ impl Operator {
     fn of_kernel(kernel: &str, x: &Bound<'_, PyAny>, settings: &Settings) -> PyResult<Operator> {
         let x = Held::new(x)?;
         check_finite(&x)?;
-        let kernel = Expression::parse(kernel).and_then(|e| e.resolve(x.rows(), settings.seed)).map_err(raised)?;
         // SAFETY: `Inner` drops the operator before the points.
         let rows = unsafe { x.rows_that_outlive() };
-        let operator = settings.brief().kernel_operator(&kernel, rows).map_err(raised)?;
+        let context = settings.brief();
+        let operator = here(|| {
+            let kernel = Expression::parse(kernel)?.resolve(rows, context.seed)?;
+            context.kernel_operator(&kernel, rows)
+        })
+        .map_err(raised)?;
         let (n, d) = rows.dim();
         Ok(Operator::new(operator, n * n * (d + 30), Some(x)))
     }
@@ -106,14 +110,16 @@ impl Operator {
             let sentence = format!("a kernel matrix must be square, but this one has {n} rows and {m} columns");
             return Err(raised(Error::input(sentence)));
         }
-        Ok(Operator::new(DenseOperator::new(held.rows().to_f64().into_owned()), n * n, None))
+        let operator = here(|| DenseOperator::new(held.rows().to_f64().into_owned()));
+        Ok(Operator::new(operator, n * n, None))
     }
 
     /// `FᵀF/S` of function samples `[S, n, C]`; `factorised` takes the kernel to be one number times the identity.
     #[staticmethod]
     fn of_samples(f: &Bound<'_, PyAny>, factorised: bool, settings: &Settings) -> PyResult<Operator> {
         let f = samples(f)?;
-        let operator = settings.brief().sample_operator(&FunctionSamples::from(f), factorised).map_err(raised)?;
+        let context = settings.brief();
+        let operator = here(|| context.sample_operator(&FunctionSamples::from(f), factorised)).map_err(raised)?;
         Ok(Operator::new(operator, f.len(), None))
     }
 

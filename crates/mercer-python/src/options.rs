@@ -1,4 +1,4 @@
-//! Options of methods and estimators, as JSON.
+//! Options of estimators, as JSON.
 
 use mercer::{Error, Result};
 use serde::de::DeserializeOwned;
@@ -35,16 +35,16 @@ impl Options {
         found.map(Some).ok_or_else(|| Error::unknown(name, &text, known))
     }
 
-    /// The option by a word that the library knows.
-    pub fn named<T: std::str::FromStr<Err = Error>>(&mut self, name: &str) -> Result<Option<T>> {
-        self.take::<String>(name)?.map(|text| text.parse()).transpose()
+    /// The method that the options name, or else what they are for.
+    pub fn method(&self, kind: &str) -> String {
+        format!("the method {}", self.0.get("method").and_then(Value::as_str).unwrap_or(kind))
     }
 
     /// Refuses options that `what` does not have.
-    pub fn finish(self, what: &str) -> Result<()> {
-        match self.0.keys().next() {
+    pub fn finish(&self, what: &str) -> Result<()> {
+        match self.0.iter().find(|(_, value)| !value.is_null()) {
             None => Ok(()),
-            Some(name) => Err(Error::input(format!("{what} has no option '{name}'; leave it out"))),
+            Some((name, _)) => Err(Error::input(format!("{what} has no option '{name}'; leave it out"))),
         }
     }
 }

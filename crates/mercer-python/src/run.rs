@@ -1,12 +1,15 @@
-//! Computations: settings, threads, interrupts and errors.
+//! Computations: settings, threads, forks, interrupts and errors.
 
 use mercer::operator::{Budget, Precision};
 use mercer::{Device, Error, FitContext, Interrupt, Progress, Result};
 use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
+use rayon::{ThreadPool, ThreadPoolBuilder};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 /// Settings of a computation: seed, device, precision, memory, progress.
@@ -87,14 +90,50 @@ impl Progress for Shared {
     }
 }
 
-/// Runs work that takes long on a thread of its own, without the GIL. At Ctrl-C it is asked to end early with the best result so
-/// far; where it has none, or at a second Ctrl-C, `KeyboardInterrupt` is raised at once, and what the thread still computes is
-/// dropped.
+/// The threads of a process that was forked: the pool that it has from its parent has none there. Null in any other process.
+static OWN_THREADS: AtomicPtr<OnceLock<ThreadPool>> = AtomicPtr::new(null_mut());
+
+/// Tells a process that it was forked: it gets threads of its own when it first needs them.
+#[pyfunction]
+pub fn forked() {
+    OWN_THREADS.store(Box::into_raw(Box::default()), Ordering::Release);
+}
+
+/// Does work of the library on threads that this process has.
+pub fn here<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    // SAFETY: what is stored there is never freed.
+    match unsafe { OWN_THREADS.load(Ordering::Acquire).as_ref() } {
+        None => work(),
+        Some(own) => {
+            own.get_or_init(|| ThreadPoolBuilder::new().build().expect("threads can be started")).install(work)
+        }
+    }
+}
+
+/// What came of a computation, and the exception of the Ctrl-C that ended it early.
+pub struct Ended<T> {
+    pub result: T,
+    pub interrupted: Option<PyErr>,
+}
+
+/// As [`run_to_interrupt`], where a result that is not complete is of no use: the exception of a Ctrl-C is raised.
 pub fn run<T: Send + 'static>(
     py: Python<'_>,
     settings: &Settings,
     work: impl FnOnce(&FitContext) -> Result<T> + Send + 'static,
 ) -> PyResult<T> {
+    let Ended { result, interrupted } = run_to_interrupt(py, settings, work)?;
+    interrupted.map_or(Ok(result), Err)
+}
+
+/// Runs work that takes long on a thread of its own, without the GIL. At Ctrl-C it is asked to end early with the best result so
+/// far; where it has none, or at a second Ctrl-C, `KeyboardInterrupt` is raised at once, and what the thread still computes is
+/// dropped.
+pub fn run_to_interrupt<T: Send + 'static>(
+    py: Python<'_>,
+    settings: &Settings,
+    work: impl FnOnce(&FitContext) -> Result<T> + Send + 'static,
+) -> PyResult<Ended<T>> {
     const LOOK: Duration = Duration::from_millis(50);
     let shared = Arc::new(Shared::default());
     let (send, mut receive) = channel();
@@ -105,9 +144,9 @@ pub fn run<T: Send + 'static>(
         let context =
             FitContext { device, precision, budget, seed, data: "", progress, interrupt, group: mercer::Group::SINGLE };
         // Where nobody waits any more, the result is dropped.
-        let _ = send.send(catch_unwind(AssertUnwindSafe(|| work(&context))));
+        let _ = send.send(catch_unwind(AssertUnwindSafe(|| here(|| work(&context)))));
     });
-    let mut asked = false;
+    let mut asked = None;
     loop {
         let (receiver, received) = py.detach(move || {
             let received = receive.recv_timeout(LOOK);
@@ -115,16 +154,17 @@ pub fn run<T: Send + 'static>(
         });
         receive = receiver;
         match received {
-            Ok(Ok(result)) => return result.map_err(raised),
+            Ok(Ok(Ok(result))) => return Ok(Ended { result, interrupted: asked }),
+            Ok(Ok(Err(error))) => return Err(asked.unwrap_or_else(|| raised(error))),
             Ok(Err(_)) | Err(RecvTimeoutError::Disconnected) => return Err(panicked()),
             Err(RecvTimeoutError::Timeout) => {}
         }
         if let Err(interrupted) = py.check_signals() {
             let kept = shared.interrupt.request();
-            if asked || !kept {
+            if asked.is_some() || !kept {
                 return Err(interrupted);
             }
-            asked = true;
+            asked = Some(interrupted);
         }
         if let Some(progress) = &settings.progress {
             let latest = shared.latest.lock().expect("no panic").take();
@@ -145,7 +185,7 @@ pub fn evaluate<T: Send + 'static>(
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> PyResult<T> {
     if cost <= FEW {
-        let done = py.detach(|| catch_unwind(AssertUnwindSafe(work)));
+        let done = py.detach(|| catch_unwind(AssertUnwindSafe(|| here(work))));
         return done.map_err(|_| panicked())?.map_err(raised);
     }
     let brief = Settings {

@@ -7,7 +7,7 @@ import pathlib
 import pytest
 
 OPTIONS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
-MODULES = ["mercer", "mercer._features", "mercer._figure", "mercer._kernel", "mercer._maps", "mercer._predict", "mercer._spectrum", "mercer.torch"]
+MODULES = ["mercer", "mercer._features", "mercer._figure", "mercer._kernel", "mercer._maps", "mercer._model", "mercer._predict", "mercer._spectrum", "mercer.torch"]
 
 
 @pytest.mark.parametrize("name", MODULES)

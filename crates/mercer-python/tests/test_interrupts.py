@@ -1,4 +1,4 @@
-"""Ctrl-C, threads and memory from Python."""
+"""Ctrl-C, threads, forks and memory from Python."""
 
 import os
 import signal
@@ -19,22 +19,129 @@ def script(body):
     return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
+NETWORKS = {
+    "NeuralEigenfunctions": 'mercer.NeuralEigenfunctions(n_components=8, kernel="rbf(1)", steps=10_000_000, batch_size=500, net="dense(256) sincos dense(1) l2norm")',
+    "Eigenmap": 'mercer.Eigenmap(n_components=4, net="dense(256) relu", epochs=1_000_000)',
+}
+
+
 @pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
-def test_an_iteration_ends_early_with_the_best_so_far():
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_fit_that_is_interrupted_raises_and_keeps_the_best_so_far(name):
+    """Warnings as errors do not hide the interrupt, and what follows the fit is not run."""
     child = script(
-        """
-        x = np.linspace(-2, 2, 2000)[:, None]
+        f"""
+        warnings.simplefilter('error', mercer.MercerWarning)
+        x = np.random.default_rng(0).normal(size=(2000, 3))
+        s = {NETWORKS[name]}
         print("ready", flush=True)
-        net = "dense(512) sincos dense(512) sincos dense(1) l2norm"
-        s = mercer.NeuralEigenfunctions(n_components=8, kernel="rbf(1)", steps=10_000_000, batch_size=1000, net=net).fit(x)
-        print(s.training_["stop"], s.training_["steps"] < 10_000_000)
+        try:
+            s.fit(x)
+            print("went on")
+        except KeyboardInterrupt:
+            print("interrupted", s.transform(x[:3]).shape[0], len(s.eigenvalues_) > 0)
+            if hasattr(s, "training_"):
+                print(s.training_["stop"], s.training_["finished"], s.training_["rayleigh_ritz"])
         """
     )
     assert child.stdout.readline() == "ready\n"
     time.sleep(4)
     child.send_signal(signal.SIGINT)
     out, err = child.communicate(timeout=120)
-    assert out == "interrupted True\n", err
+    lines = out.splitlines()
+    assert lines[0] == "interrupted 3 True", (out, err)
+    assert lines[1:] == (["interrupted False True"] if name == "NeuralEigenfunctions" else []), err
+
+
+def test_training_that_runs_to_its_end_is_finished():
+    trained = mercer.NeuralEigenfunctions(n_components=2, kernel="rbf(1)", steps=5).fit(np.linspace(-2, 2, 100)[:, None])
+    assert trained.training_["stop"] == "budget" and trained.training_["finished"] is True
+
+
+FORKS = {
+    "os.fork": """
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if same(0) else 1)
+        assert os.waitpid(child, 0)[1] == 0
+        """,
+    "a fork of a fork": """
+        child = os.fork()
+        if child == 0:
+            assert same(0)
+            other = os.fork()
+            if other == 0:
+                os._exit(0 if same(0) else 1)
+            os._exit(os.waitpid(other, 0)[1] >> 8)
+        assert os.waitpid(child, 0)[1] == 0
+        """,
+    "a thread of a fork": """
+        child = os.fork()
+        if child == 0:
+            answers = []
+            thread = threading.Thread(target=lambda: answers.append(same(0)))
+            thread.start()
+            thread.join()
+            os._exit(0 if answers == [True] else 1)
+        assert os.waitpid(child, 0)[1] == 0
+        """,
+    "multiprocessing": """
+        with multiprocessing.get_context("fork").Pool(2) as pool:
+            assert all(pool.map(same, range(4)))
+        """,
+    "joblib": """
+        with joblib.parallel_config("multiprocessing"):
+            assert all(joblib.Parallel(n_jobs=2)(joblib.delayed(same)(i) for i in range(4)))
+        """,
+}
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks of POSIX")
+@pytest.mark.parametrize("how", FORKS)
+def test_a_forked_process_computes_the_numbers_of_its_parent(how, tmp_path):
+    """Everything that the library does in threads: evaluations, fits, models from bytes and files, operators, feature maps."""
+    child = script(
+        """
+        import joblib, multiprocessing, os, pickle, threading
+        x = np.random.default_rng(0).normal(size=(3000, 40))
+        few = x[:300]
+        ridge = mercer.KernelRidge(alpha='auto', kernel='rbf(lengthscale=median)').fit(few, few[:, 0])
+        spectrum = mercer.Spectrum(n_components=3, kernel='rbf(9)', method='exact').fit(few)
+        operator = mercer.operator('rbf(9)', x)
+        ridge.save(PATH)
+
+        def found():
+            k = mercer.kernel('rbf(lengthscale=median)')
+            nystroem = mercer.Nystroem(n_components=20, choice='kmeans++').fit(few)
+            samples = few.T.copy()[:20]
+            return [
+                k(x).sum(), k(few).sum(), k.diagonal(x).sum(), k.resolve(x).expression,
+                operator @ np.ones(3000), mercer.operator('rbf(lengthscale=median)', x) @ np.ones(3000), operator.diagonal(),
+                ridge.predict(x), pickle.loads(pickle.dumps(ridge)).predict(x), mercer.load(PATH).predict(x),
+                spectrum.transform(x), mercer.Spectrum(n_components=3, kernel='rbf(9)').fit(x[:1000]).eigenvalues_,
+                mercer.KernelPCA(n_components=2, kernel='rbf').fit(few).embedding_, nystroem.transform(x),
+                mercer.Spectrum(n_components=2).fit_samples(samples).transform_samples(samples),
+                mercer.KernelClassifier().fit(few, few[:, 0] > 0).predict_proba(x),
+            ]
+
+        want = found()
+
+        def same(_):
+            return all(np.array_equal(one, other) for one, other in zip(found(), want, strict=True))
+
+        assert same(0)
+        """.replace("PATH", repr(str(tmp_path / "m.mercer")))
+        + FORKS[how]
+        + """
+        assert same(0)
+        print("same")
+        """
+    )
+    try:
+        out, err = child.communicate(timeout=240)
+    finally:
+        child.kill()
+    assert out == "same\n", err
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")

@@ -102,7 +102,7 @@ def test_function_samples():
     ("options", "sentence"),
     [
         ({"method": "krilov"}, "did you mean 'krylov'"),
-        ({"method_params": {"steps": 3}}, "the method krylov has no option 'steps'"),
+        ({"method_params": {"steps": 3}}, "the method krylov does not take steps, which is for neuralef"),
         ({"n_components": 1000}, "k must lie between 1 and"),
         ({"kernel": "rbf(-1)"}, "lengthscale"),
         ({"memory": "a lot"}, "memory budget"),

@@ -1,5 +1,6 @@
 //! The memory budget: what a reader or a method needs is estimated before it is allocated.
 
+use crate::free_memory::free_memory;
 use crate::net::Network;
 use crate::syntax::excerpt;
 use crate::{Error, Result};
@@ -15,17 +16,26 @@ use crate::{Error, Result};
 /// # Ok::<(), mercer::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Budget(u64);
+pub struct Budget {
+    bytes: u64,
+    /// What is in use of them.
+    taken: u64,
+}
 
 impl Budget {
-    /// A budget of `bytes`.
+    /// A budget of `bytes`; of `isize::MAX` at most, since no array has more.
     pub fn of(bytes: u64) -> Budget {
-        Budget(bytes)
+        Budget { bytes: bytes.min(isize::MAX as u64), taken: 0 }
     }
 
-    /// 70 % of the memory that is free now.
+    /// 70 % of the memory that is free now, within the limits of the process.
     pub fn of_free_memory() -> Budget {
-        Budget(free_memory() / 10 * 7)
+        Budget::of(free_memory() / 10 * 7)
+    }
+
+    /// The same budget where `bytes` of it are in use by something else, which a refusal counts with what is asked for.
+    pub(crate) fn beside(self, bytes: u64) -> Budget {
+        Budget { taken: self.taken.saturating_add(bytes), ..self }
     }
 
     /// Reads `2GiB`, `500MB`, `1.5g` or plain bytes.
@@ -46,19 +56,19 @@ impl Budget {
             _ => None,
         };
         match (number.parse::<f64>(), factor) {
-            (Ok(value), Some(factor)) if value > 0.0 => Ok(Budget((value * factor) as u64)),
+            (Ok(value), Some(factor)) if value > 0.0 => Ok(Budget::of((value * factor) as u64)),
             _ => Err(Error::input(format!("memory budget '{text}' is not a size above 0 such as 2GiB or 500MB"))),
         }
     }
 
     /// The bytes allowed.
     pub fn bytes(self) -> u64 {
-        self.0
+        self.bytes.saturating_sub(self.taken)
     }
 
     /// Whether `needed` bytes fit.
     pub fn allows(self, needed: u64) -> bool {
-        needed <= self.0
+        self.taken.saturating_add(needed) <= self.bytes
     }
 
     /// An error unless `needed` bytes fit. It names `what` and gives the advice `instead`.
@@ -66,7 +76,8 @@ impl Budget {
         if self.allows(needed) {
             return Ok(());
         }
-        Err(Error::Memory { what: what.into(), needed, budget: self.0, instead: instead.into() })
+        let needed = self.taken.saturating_add(needed);
+        Err(Error::Memory { what: what.into(), needed, budget: self.bytes, instead: instead.into() })
     }
 
     /// What stays in use of a block of `bytes` that is allocated and freed again and again: the allocator gives those of more than 32 MiB
@@ -76,30 +87,17 @@ impl Budget {
         if bytes > GIVEN_BACK { 0 } else { bytes }
     }
 
-    /// An error unless `copies` of a network's numbers fit: to be asked before they are drawn.
+    /// An error unless there is room for `copies` of a network's numbers and for its way through so many `points` at once: to be asked before they are drawn.
     #[doc(hidden)]
-    pub fn require_network(self, network: &Network, copies: u64) -> Result<()> {
+    pub fn require_network(self, network: &Network, copies: u64, points: usize) -> Result<()> {
         let count = network.parameters().saturating_add(network.constants()) as u64;
         let text = excerpt(&network.expression());
+        let passes = (network.bytes_per_point() as u64).saturating_mul(points as u64);
+        let at = if points > 0 { format!(" and their values at {points} points") } else { String::new() };
         self.require(
-            format!("the {count} parameters of {} networks \"{text}\"", network.networks()),
-            count.saturating_mul(4 * copies),
+            format!("the {count} parameters of {} networks \"{text}\"{at}", network.networks()),
+            count.saturating_mul(4 * copies).saturating_add(passes),
             "use narrower or fewer layers",
         )
     }
-}
-
-/// Bytes that can be allocated without swapping: Linux's `MemAvailable`, within the limit of the control group.
-#[doc(hidden)]
-pub fn free_memory() -> u64 {
-    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
-    let number = |text: String| text.trim().parse::<u64>().ok();
-    let available = read("/proc/meminfo")
-        .lines()
-        .find_map(|line| line.strip_prefix("MemAvailable:"))
-        .and_then(|rest| rest.trim().trim_end_matches("kB").trim().parse::<u64>().ok())
-        .map_or(8 << 30, |kib| kib * 1024);
-    let limit = number(read("/sys/fs/cgroup/memory.max"));
-    let used = number(read("/sys/fs/cgroup/memory.current")).unwrap_or(0);
-    limit.map_or(available, |limit| available.min(limit.saturating_sub(used)))
 }

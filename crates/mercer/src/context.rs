@@ -176,6 +176,11 @@ pub trait Progress: Sync {
         let _ = excess;
         self.step(what, done, total, note);
     }
+
+    /// What the user should know while the work goes on.
+    fn warning(&self, text: &str) {
+        let _ = text;
+    }
 }
 
 /// What is reported of a step such as a dense factorisation.
@@ -210,6 +215,10 @@ impl Progress for Stage<'_> {
 
     fn iteration(&self, what: &str, done: usize, total: usize, excess: f64, note: &str) {
         self.outer.iteration(&format!("{}, {what}", self.name), done, total, excess, note);
+    }
+
+    fn warning(&self, text: &str) {
+        self.outer.warning(text);
     }
 }
 

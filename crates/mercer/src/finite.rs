@@ -12,6 +12,14 @@ pub(crate) fn non_finite(name: &str, value: &(impl Serialize + ?Sized)) -> Optio
     found.value.map(|number| format!("{} is {number}", found.place))
 }
 
+/// The JSON of a file's header. JSON has no NaN and no infinity: a header with one could not be read again, and is refused.
+pub(crate) fn finite_json(header: &impl Serialize) -> std::result::Result<String, String> {
+    match non_finite("the header", header) {
+        Some(what) => Err(format!("is not written, because a number in it is not finite ({what})")),
+        None => serde_json::to_string(header).map_err(|e| e.to_string()),
+    }
+}
+
 /// The first row of a matrix `[n, m]` with a NaN or an infinity, and that number.
 pub(crate) fn non_finite_row(matrix: ArrayView2<f64>) -> Option<(usize, f64)> {
     // Whole rows at a time, without an early end, so that the loop becomes vector code.

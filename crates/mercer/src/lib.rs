@@ -11,6 +11,7 @@
 //! | [`operator`] | [`operator::Operator`] | `v ↦ Kv`: matrix-free, dense, low rank; f32 and f64; a memory budget |
 //! | [`spectrum`] | [`spectrum::Spectrum`] | eigenvalues and eigenfunctions by many methods, each with a certificate |
 //! | [`apply`] | one estimator a file | kernel PCA, eigenmaps, ridge regression, smoothing |
+//! | [`learn`] | [`options::Entry`] | the registry: methods by name, with their options |
 //!
 //! Beside them: [`net`] (layers and networks that differentiate themselves), [`classifier`] (networks trained on labelled rows),
 //! [`laplace`] (the uncertainty of such networks), [`trajectory`] (that of the steps by which they were trained),
@@ -37,10 +38,13 @@ pub mod classifier;
 mod context;
 pub mod data;
 mod finite;
+mod free_memory;
 pub mod kernel;
 pub mod laplace;
+pub mod learn;
 pub mod model;
 pub mod operator;
+pub mod options;
 mod registry;
 pub mod retrieval;
 pub mod spectrum;

@@ -276,8 +276,12 @@ impl Bundle<'static> {
         let (_, metadata) = SafeTensors::read_metadata(&file).map_err(foreign)?;
         let entries = metadata.metadata().as_ref();
         let entry = |key: &str| entries.and_then(|entries| entries.get(key));
-        if entry("format").map(String::as_str) != Some("mercer") {
-            return Err(broken("it is a safetensors file of another program"));
+        match entry("format").map(String::as_str) {
+            Some("mercer") => {}
+            Some("mercer-index") => {
+                return Err(broken("it is an index, which is searched; give the model that made its codes"));
+            }
+            _ => return Err(broken("it is a safetensors file of another program")),
         }
         let version: u64 =
             entry("version").and_then(|v| v.parse().ok()).ok_or_else(|| broken("it names no version"))?;

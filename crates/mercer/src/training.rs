@@ -2,6 +2,7 @@
 
 mod contents;
 mod fingerprint;
+mod options;
 
 pub(crate) use contents::{load_optimizer, numbers, optional_matrix, put_numbers, put_optimizer, put_optional_matrix};
 pub(crate) use fingerprint::Fingerprint;
@@ -258,7 +259,7 @@ impl<'a> Run<'a> {
         if task.saves_anywhere() {
             self.keep(task)?;
         }
-        self.write()?;
+        self.write_or_warn(task)?;
         Ok(stop)
     }
 
@@ -287,7 +288,7 @@ impl<'a> Run<'a> {
                 if task.saves_anywhere() {
                     self.keep(task)?;
                 }
-                self.write()?;
+                self.write_or_warn(task)?;
             }
             match task.advance() {
                 Ok(()) => {
@@ -386,6 +387,16 @@ impl<'a> Run<'a> {
             self.checkpoint.write(path)?;
         }
         self.saved = Instant::now();
+        Ok(())
+    }
+
+    /// As [`Self::write`]; where the file cannot be written any more, the run goes on, and a warning says so.
+    fn write_or_warn(&mut self, task: &dyn Task) -> Result<()> {
+        let Err(error) = self.write() else { return Ok(()) };
+        let (Error::Io { .. }, step) = (&error, task.steps().0) else { return Err(error) };
+        self.saved = Instant::now();
+        let said = format!("the checkpoint of step {step} could not be written: {error}; the run goes on without it");
+        self.context.progress.warning(&said);
         Ok(())
     }
 

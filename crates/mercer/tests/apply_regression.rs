@@ -4,8 +4,8 @@ mod common;
 
 use common::{Rng, *};
 use mercer::apply::{
-    Alpha, Bandwidth, ClassWeights, FeatureMap, FeatureRidge, Fit, KernelSearch, NadarayaWatson, Predict, Ridge,
-    RidgeSolver, SpectralRidge, filter,
+    Alpha, Bandwidth, ClassWeights, Falkon, FeatureMap, FeatureRidge, Fit, KernelSearch, LandmarkSolver,
+    NadarayaWatson, Predict, Ridge, RidgeSolver, SpectralRidge, filter,
 };
 use mercer::data::{Target, generate};
 use mercer::linalg::Cholesky;
@@ -49,6 +49,79 @@ fn by_hand(kernel: &Kernel, x: ArrayView2<f64>, y: &[f64], alpha: f64, z: ArrayV
     let y = Array1::from(y.to_vec()).insert_axis(Axis(1));
     let c = Cholesky::new(Device::Cpu, k.view()).unwrap().solve(y.view()).unwrap();
     gram_cross::<f64>(kernel, z, x, Device::Cpu).unwrap().dot(&c)
+}
+
+/// With every point a landmark, Falkon is ridge regression with the targets' mean subtracted, and so are its left-out errors: those of predicting each
+/// point from the others, the mean kept, by solving for the others.
+#[test]
+fn left_out_errors_of_falkon_are_of_the_model_that_it_fits() {
+    let (x, y) = problem(60, 5);
+    let kernel = kernel("matern32(1.5)");
+    let mean = y.iter().sum::<f64>() / 60.0;
+    let centred: Vec<f64> = y.iter().map(|y| y - mean).collect();
+    for solver in [LandmarkSolver::Falkon, LandmarkSolver::Krill] {
+        let falkon = fitted(&Falkon { solver, ..Falkon::new(kernel.clone(), 60) }, x.view(), &y);
+        for tried in falkon.tried.iter().filter(|tried| tried.value > 1e-4).step_by(4) {
+            let want = brute_force(&centred, |i, rest| {
+                let (points, point) = (x.select(Axis(0), rest), x.select(Axis(0), &[i]));
+                by_hand(&kernel, points.view(), &at(&centred, rest), tried.value, point.view())[[0, 0]]
+            });
+            assert!((tried.error / want - 1.0).abs() < 1e-6, "{}: {} {want}", tried.value, tried.error);
+        }
+    }
+}
+
+/// f = b + κ(x,X)c minimises `‖y − f‖² + α cᵀKc`. Ridge, Falkon and KRILL take the mean of y for b. Features have the b that minimises it too, and the
+/// two differ: at a large α by far.
+#[test]
+fn the_two_conventions_of_the_intercept_are_as_documented() {
+    let (x, y) = problem(80, 6);
+    let (kernel, alpha) = (kernel("rbf(1)"), 5.0);
+    let n = y.len();
+    let mut a = matrix(&kernel, x.view());
+    let k = a.clone();
+    a.diag_mut().mapv_inplace(|d| d + alpha);
+    let factor = Cholesky::new(Device::Cpu, a.view()).unwrap();
+    let predicted = |b: f64| {
+        let rest = Array1::from(y.clone()).insert_axis(Axis(1)) - b;
+        k.dot(&factor.solve(rest.view()).unwrap()) + b
+    };
+    let mean = y.iter().sum::<f64>() / n as f64;
+    // b = 1ᵀA⁻¹y / 1ᵀA⁻¹1
+    let ones = Array2::ones((n, 1));
+    let weights = factor.solve(ones.view()).unwrap();
+    let free = weights.column(0).dot(&Array1::from(y.clone())) / weights.sum();
+    let (centred, unpenalised) = (predicted(mean), predicted(free));
+    let apart = (&centred - &unpenalised).fold(0.0f64, |m, e| m.max(e.abs()));
+    assert!(apart > 1e-3, "{apart}");
+    let alpha = Alpha::Fixed(alpha);
+    let off = |scores: Array2<f64>, want: &Array2<f64>| (scores - want).fold(0.0f64, |m, e| m.max(e.abs()));
+    let ridge = fitted(&Ridge { alpha, centred: true, ..Ridge::new(kernel.clone()) }, x.view(), &y);
+    assert!(off(ridge.scores(x.view()).unwrap(), &centred) < 1e-9);
+    for solver in [LandmarkSolver::Falkon, LandmarkSolver::Krill] {
+        let falkon = Falkon { alpha, solver, tolerance: 1e-10, ..Falkon::new(kernel.clone(), n) };
+        assert!(off(fitted(&falkon, x.view(), &y).scores(x.view()).unwrap(), &centred) < 1e-6);
+    }
+    let map = FeatureMap::Nystrom { kernel: kernel.clone(), landmarks: n, choice: Landmarks::Uniform };
+    let features = fitted(&FeatureRidge { alpha, ..FeatureRidge::new(map) }, x.view(), &y);
+    assert!(off(features.scores(x.view()).unwrap(), &unpenalised) < 1e-6);
+}
+
+/// Squared errors of targets of 1e-165 are all 0 in double precision, and any α would look best.
+#[test]
+fn targets_too_small_for_their_squares_are_refused() {
+    let (x, y) = problem(40, 7);
+    let ridge = Ridge { centred: true, ..Ridge::new(kernel("rbf(1)")) };
+    let small = |factor: f64| Target::Values(y.iter().map(|y| y * factor).collect());
+    for factor in [1e-142, 1e-165, 1e-300] {
+        says(ridge.fit(x.view(), &small(factor), &FitContext::default()), &["the targets are", "multiply them"]);
+    }
+    let [usual, scaled] = [1.0, 1e-130].map(|f| ridge.fit(x.view(), &small(f), &FitContext::default()).unwrap());
+    assert_eq!(usual.alpha, scaled.alpha);
+    let off = usual.scores(x.view()).unwrap() - scaled.scores(x.view()).unwrap() * 1e130;
+    assert!(off.iter().all(|e| e.abs() < 1e-9));
+    let zero = Target::Values(vec![0.0; 40]);
+    assert!(ridge.fit(x.view(), &zero, &FitContext::default()).is_ok());
 }
 
 #[test]

@@ -3,9 +3,9 @@
 mod common;
 
 use common::*;
-use mercer::operator::{FunctionSamples, LowRankOperator, OnPoints, Points};
-use mercer::spectrum::neural::{Neural, NeuralEf};
-use mercer::spectrum::{Landmarks, Nystrom};
+use mercer::operator::{DenseOperator, FunctionSamples, LowRankOperator, OnPoints, Points};
+use mercer::spectrum::neural::{Neural, NeuralEf, Stop, Training};
+use mercer::spectrum::{Landmarks, Nystrom, Solution};
 
 fn line(n: usize, half_width: f64, seed: u64) -> Array2<f64> {
     uniform(n, 1, half_width, seed)
@@ -204,10 +204,10 @@ fn function_samples_are_certified_on_held_out_points() {
 /// No function has a larger Rayleigh quotient than `κ(x,x)`, where that is constant; few held-out points alone would not say so.
 #[test]
 fn intervals_end_where_the_trace_does() {
-    let kernel = kernel("rbf(1.5)");
+    let kernel = kernel("rbf(4)");
     let mut reached = 0;
     for seed in 0..10 {
-        let (x, held_out) = (normal(60, 5, 900 + seed), normal(12, 5, 950 + seed));
+        let (x, held_out) = (normal(60, 5, 900 + seed), normal(10, 5, 950 + seed));
         let spectrum =
             Spectrum::fit(&Exact, &Problem::new(&on(&kernel, x.view()), 20), Some(held_out.view().into())).unwrap();
         for [low, high] in spectrum.certificate.interval.iter().flatten() {
@@ -216,4 +216,91 @@ fn intervals_end_where_the_trace_does() {
         }
     }
     assert!(reached > 0, "no interval is that wide: the points are too many for this test");
+}
+
+/// A kernel less half of the diagonal: with the eigenvalues λ of the one, those of the other are λ − ½ exactly.
+#[test]
+fn negative_eigenvalues_of_a_matrix_are_said_with_their_share() {
+    let (x, n) = (normal(40, 3, 0), 40);
+    let whole = matrix(&kernel("rbf(1.2)"), x.view());
+    let λ: Vec<f64> =
+        fit(&Exact, &DenseOperator::new(whole.clone()), n).eigenvalues.iter().map(|μ| μ * n as f64 - 0.5).collect();
+    let all: f64 = λ.iter().map(|λ| λ.abs()).sum();
+    let below: f64 = λ.iter().map(|λ| (-λ).max(0.0)).sum();
+    let count = λ.iter().filter(|λ| **λ < 0.0).count();
+    let indefinite = DenseOperator::new(&whole - &(0.5 * Array2::<f64>::eye(n)));
+    for method in [&Exact as &dyn Method, &Krylov::default()] {
+        let spectrum = fit(method, &indefinite, 10);
+        let found: f64 = spectrum.eigenvalues.iter().sum::<f64>() * n as f64;
+        let c = &spectrum.certificate;
+        assert!((c.negative - below / all).abs() < 1e-9 && (c.trace_captured - found / all).abs() < 1e-6, "{c:?}");
+        let note = &spectrum.notes[0];
+        assert!(note.contains(&format!("{count} of the 40 eigenvalues are negative")), "{note}");
+        assert_eq!(reloaded(&spectrum).certificate.negative, c.negative);
+    }
+    // Neither a kernel nor the rounding of its values to single precision is called indefinite.
+    for fine in [whole.clone(), whole.mapv(|v| f64::from(v as f32))] {
+        let spectrum = fit(&Exact, &DenseOperator::new(fine), 10);
+        assert_eq!((spectrum.certificate.negative, spectrum.notes.len()), (0.0, 0));
+    }
+}
+
+/// What training would return that found all pairs but one.
+struct Without(usize);
+
+impl Method for Without {
+    fn name(&self) -> String {
+        "without".into()
+    }
+
+    fn solve(&self, problem: &Problem) -> mercer::Result<Solution> {
+        let mut found = Exact.solve(&Problem { k: problem.k + 1, ..*problem })?;
+        let kept: Vec<usize> = (0..=problem.k).filter(|j| *j != self.0).collect();
+        found.eigenvalues.remove(self.0);
+        found.coefficients = found.coefficients.select(Axis(1), &kept);
+        found.at_points = found.at_points.map(|ψ| ψ.select(Axis(1), &kept));
+        found.training = Some(Training {
+            objective: "none".into(),
+            architecture: String::new(),
+            parameters: 0,
+            steps: 1,
+            planned: 1,
+            kept: 1,
+            batch: 1,
+            seconds: 0.0,
+            stop: Stop::Budget,
+            recoveries: 0,
+            raw_eigenvalues: vec![],
+            finished: true,
+            loss: vec![],
+            validation: vec![],
+            accuracy: vec![],
+            notes: vec![],
+        });
+        Ok(found)
+    }
+}
+
+/// Every residual is small, also where a pair is missing: that is seen in what the functions do not span.
+#[test]
+fn a_pair_that_training_missed_is_named() {
+    let (x, h) = (normal(900, 1, 1), normal(200, 1, 2));
+    let operator = on_own(&kernel("rbf(1)"), x);
+    let fitted = |missing: usize| fit_held_out(&Without(missing), &operator, 6, h.view());
+    for missing in 0..5 {
+        let spectrum = fitted(missing);
+        let c = &spectrum.certificate;
+        assert!(c.worst_residual() < 1e-6);
+        let [note] = &spectrum.notes[..] else { panic!("{:?}", spectrum.notes) };
+        assert!(note.contains(&format!("pairs from {} on", missing + 1)), "{note}");
+        assert!(c.standing[missing..].iter().all(|s| *s == Standing::Unresolved), "{:?}", c.standing);
+        assert!(c.standing[..missing].iter().all(|s| *s == Standing::Simple), "{:?}", c.standing);
+    }
+    // The pair after the last is none that was missed.
+    let whole = fitted(6);
+    assert!(
+        whole.notes.is_empty() && whole.certificate.standing.iter().all(|s| *s == Standing::Simple),
+        "{:?}",
+        whole.notes
+    );
 }

@@ -9,7 +9,8 @@ use mercer::FitContext;
 use mercer::Interrupt;
 use mercer::classifier::{Classifier, Labelled, Quality, Settings, Stop, Trained, Unnamed, train};
 use mercer::compute::{Device, Rule};
-use mercer::data;
+use mercer::data::{self, Dataset, Target};
+use ndarray::Array2;
 use neural::Stopper;
 
 /// 1437 digits to learn and 360 to be asked about.
@@ -332,4 +333,24 @@ fn networks_learn_numbers() {
         ),
         &["dropout"],
     );
+}
+
+/// JSON has no infinity: a header with one is not written, and numbers that would make one are refused.
+#[test]
+fn numbers_too_large_to_compute_with_are_refused_and_never_written() {
+    let x = Array2::from_shape_fn((6, 2), |(i, j)| (i + j) as f64);
+    let of = |x: &Array2<f64>, y: Vec<f64>| {
+        Labelled::with_numbers(&Dataset::new("points", x.clone(), Some(Target::Values(y))).unwrap())
+    };
+    let usual = vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0];
+    let large: Vec<f64> = usual.iter().enumerate().map(|(i, y)| if i == 4 { -1e200 } else { *y }).collect();
+    says(of(&x, large), &["the target of row 5", "-1e200", "too large to compute with"]);
+    says(of(&(&x * 1e160), usual.clone()), &["too large to compute with"]);
+    let mut network = Classifier::new("dense(1)", &of(&x, usual).unwrap(), Device::Cpu, 0).unwrap();
+    let (_folder, path) = scratch("n.safetensors");
+    for (mean, spread) in [(f64::INFINITY, 1.0), (0.0, f64::NAN)] {
+        network.number = Some(mercer::classifier::Number { mean, spread });
+        says(network.save(&path), &["is not written", "not finite"]);
+        assert!(!path.exists());
+    }
 }

@@ -178,3 +178,64 @@ fn an_endless_list_ends_with_the_file() {
 fn a_page_cannot_promise_what_its_file_cannot_hold() {
     refused(include_bytes!("data_promised_page.parquet"), None, "a page promises 262 MiB");
 }
+
+/// Written by pyarrow and Polars, whose default is zstd: 90 rows of 1.5, 2.5, -3 and red, blue, red.
+#[test]
+fn every_common_compression_is_read() {
+    let scratch = Scratch::new();
+    for (name, bytes) in [
+        ("zstd", &include_bytes!("data_zstd.parquet")[..]),
+        ("lz4", include_bytes!("data_lz4.parquet")),
+        ("brotli", include_bytes!("data_brotli.parquet")),
+    ] {
+        let path = scratch.file(&format!("{name}.parquet"), bytes);
+        let table = Table::open(path.to_str().unwrap(), &ReadOptions::default()).unwrap();
+        assert_eq!(table.columns[1].kind, Kind::Category(vec!["blue".into(), "red".into()]), "{name}");
+        let first = table.select(&[0, 1, 2]).x.to_f64().into_owned();
+        assert_eq!((table.n(), first), (90, array![[1.5, 1.0], [2.5, 0.0], [-3.0, 1.0]]), "{name}");
+    }
+}
+
+/// Written by pyarrow: to parquet, a duration is a whole number, and only the schema of Arrow tells.
+#[test]
+fn durations_are_refused_by_name() {
+    let bytes = include_bytes!("data_duration.parquet");
+    refused(bytes, None, "the column `wait` holds durations");
+    let options = ReadOptions { drop: vec!["wait".into()], ..Default::default() };
+    let set = Scratch::new().read_with("t.parquet", bytes, &options).unwrap();
+    assert_eq!(set.x.to_f64(), array![[1.5, 1.0], [2.5, 2.0]]);
+}
+
+/// Words that are not UTF-8 would become one another.
+#[test]
+fn bytes_that_are_not_text_are_refused() {
+    let words = [&b"\xff\xfe"[..], b"\xff\xfd", b"x"].map(|word| ByteArray::from(word.to_vec()));
+    let bytes = file(
+        "REQUIRED BYTE_ARRAY kind; REQUIRED DOUBLE x;",
+        &[&|g: &mut Group| {
+            column::<ByteArrayType>(g, &words, None);
+            column::<DoubleType>(g, &[1.0, 2.0, 3.0], None);
+        }],
+    );
+    refused(&bytes, Some("kind"), "row 1, column 1 (counted from 1) holds bytes that are not UTF-8 text");
+}
+
+/// Ten words of 2 MB each in some kB, with and without a dictionary.
+#[test]
+fn words_count_against_the_budget() {
+    let words: Vec<ByteArray> = (0..10).map(|i| ByteArray::from(&*("x".repeat(2_000_000) + &i.to_string()))).collect();
+    let bytes = files::tables::file(
+        "REQUIRED BYTE_ARRAY w (UTF8);",
+        parquet::basic::Compression::SNAPPY,
+        &[&|g: &mut Group| column::<ByteArrayType>(g, &words, None)],
+    );
+    let scratch = Scratch::new();
+    let path = scratch.file("t.parquet", bytes);
+    let open = |bytes: &str| {
+        let memory = mercer::operator::Budget::parse(bytes).ok();
+        Table::open(path.to_str().unwrap(), &ReadOptions { memory, ..Default::default() })
+    };
+    assert_eq!(open("200MB").unwrap().n(), 10);
+    let refused = open("15MB").unwrap_err().to_string();
+    assert!(refused.contains("memory budget"), "{refused}");
+}

@@ -258,6 +258,12 @@ fn what_does_not_fit_is_said() {
     says(laplace.fit(&network, &three, None, &context), &["2 outputs", "3 classes"]);
     let short = Target::Values(vec![1.0; 3]);
     says(laplace.fit(&network, &short, None, &context), &["3 targets", "20 rows"]);
+    // Labels that are no positions among the names, such as −1 read as an unsigned number.
+    for label in [2, usize::MAX] {
+        let labels = (0..20).map(|i| if i == 6 { label } else { i % 2 }).collect();
+        let wrong = Target::Classes { labels, names: vec!["0".into(), "1".into()] };
+        says(laplace.fit(&network, &wrong, None, &context), &["row 7", "numbered from 0 to 1"]);
+    }
     let mut broken = j.clone();
     broken[[4, 1, 2]] = f64::NAN;
     let network = NetworkFunctions::jacobians(z.view(), broken.view()).unwrap();

@@ -114,6 +114,54 @@ fn a_periodic_kernel_has_a_smoothness_for_each_column() {
     assert!(worst < 0.05, "{worst}");
 }
 
+/// `exp(−2 Σ_i sin²(π(x_i−x'_i)/p_i)/ℓ²)`, by its definition and by random features.
+#[test]
+fn a_periodic_kernel_has_a_period_for_each_column() {
+    let (x, periods) = (normals(30, 3, 1), [1.7, 0.9, 30.0]);
+    let kernel = Kernel::parse("periodic([1.7, 0.9, 30], 0.8)").unwrap();
+    assert_eq!(Kernel::parse(&kernel.to_string()).unwrap(), kernel);
+    let ours = gram::<f64>(&kernel, x.view(), Device::Cpu).unwrap();
+    for ((i, j), ours) in ours.indexed_iter() {
+        let term = |c: usize| (std::f64::consts::PI * (x[[i, c]] - x[[j, c]]) / periods[c]).sin().powi(2);
+        let defined = (-2.0 * (0..3).map(term).sum::<f64>() / 0.64).exp();
+        assert!((ours - defined).abs() < 1e-13, "{ours} {defined}");
+    }
+    let map = RandomFeatures::fourier(&kernel, 3, 20_000, Sampling::default(), 0).unwrap();
+    let phi = map.transform::<f64>(x.view()).unwrap();
+    let worst = (phi.dot(&phi.t()) - &ours).iter().fold(0.0f64, |m, e| m.max(e.abs()));
+    assert!(worst < 0.05, "{worst}");
+    let two = Expression::parse("periodic([1, 2])").unwrap();
+    assert!(two.resolve(x.view(), 0).unwrap_err().to_string().contains("2 periods, and the points have 3 columns"));
+}
+
+/// A kernel on columns that were scaled, with its periods in their units, is the kernel on the columns themselves.
+#[test]
+fn periods_are_in_the_units_of_the_columns() {
+    let (x, scale) = (normals(20, 3, 2), [0.25, 4.0, 0.0]);
+    let mut scaled = &x * &ndarray::arr1(&scale);
+    // A constant column.
+    let mut x = x;
+    x.column_mut(2).fill(0.0);
+    scaled.column_mut(2).fill(0.0);
+    for text in [
+        "periodic(3)",
+        "periodic([3, 0.2, 1], [0.5, 2, 7])",
+        "0.5*periodic(0.7)*periodic",
+        "periodic(2) + 3*periodic(1, auto)",
+    ] {
+        let expression = Expression::parse(text).unwrap();
+        let kernel = expression.in_units_of(&scale).resolve_scaled(scaled.view(), 0, 1.0).unwrap();
+        let plain = expression.resolve_scaled(x.view(), 0, 1.0).unwrap();
+        let ours = gram::<f64>(&kernel, scaled.view(), Device::Cpu).unwrap();
+        let worst = (ours - gram::<f64>(&plain, x.view(), Device::Cpu).unwrap()).fold(0.0f64, |m, e| m.max(e.abs()));
+        assert!(worst < 1e-12, "{text}: {worst:e}");
+        assert_eq!(kernel.in_own_units(&scale).unwrap().to_string(), plain.to_string());
+    }
+    // Lengthscales stay as they are written.
+    let kernel = Expression::parse("rbf(2)").unwrap().in_units_of(&scale).resolve(scaled.view(), 0).unwrap();
+    assert_eq!(kernel.to_string(), "rbf(lengthscale=2)");
+}
+
 /// Points far from the origin lose no digits in f32: the mean is subtracted before they are divided.
 #[test]
 fn points_far_from_the_origin_keep_their_digits() {

@@ -17,6 +17,10 @@ fn stored(rows: &Value) -> Array2<f64> {
     Array2::from_shape_vec((rows.len(), rows[0].len()), rows.concat()).unwrap()
 }
 
+fn numbers(values: &Value) -> Vec<f64> {
+    serde_json::from_value(values.clone()).unwrap()
+}
+
 /// κ(X,X), computed in f32.
 fn single(kernel: &Kernel, x: &Array2<f64>) -> Array2<f64> {
     gram::<f32>(kernel, x.view(), Device::Cpu).unwrap().mapv(f64::from)
@@ -81,6 +85,53 @@ fn trained_ensembles_agree_with_neural_tangents() {
     };
     says(refused(kernel("rbf(1)"), 1.0), &["rbf", "ntk(depth=2"]);
     says(refused(kernel("ntk(depth=1)"), -1.0), &["-1"]);
+}
+
+/// tests/golden/smooth_ensemble.py wrote the values, in 60 and 300 digits: erf has an NTK whose eigenvalues fall below what f64 resolves.
+#[test]
+fn ensembles_with_smooth_activations_are_trained_to_the_end() {
+    let golden: Value = serde_json::from_str(include_str!("golden/smooth_ensemble.json")).unwrap();
+    let column =
+        |values: &Value| Array2::from_shape_vec((values.as_array().unwrap().len(), 1), numbers(values)).unwrap();
+    for case in golden["cases"].as_array().unwrap() {
+        let (x, new, y) = (column(&case["x"]), column(&case["new"]), Target::Values(numbers(&case["y"])));
+        let kernel = kernel("ntk(depth=1, act=erf, w_var=1.5, b_var=0.1)");
+        for time in [f64::INFINITY, 1e300] {
+            let ensemble = NtkEnsemble { kernel: kernel.clone(), time };
+            let fitted = ensemble.fit(x.view(), &y, &FitContext::default()).unwrap();
+            let deviations = fitted.deviations(new.view()).unwrap().unwrap();
+            let covariance = fitted.covariance(new.view()).unwrap();
+            for (i, want) in numbers(&case["deviation"]).into_iter().enumerate() {
+                let got = deviations[i];
+                // Beyond the points, directions that cannot be learnt leave too large a deviation, as the note says.
+                let beyond = x.nrows() == 60 && new[[i, 0]].abs() > 1.0;
+                let most = if beyond { 1e-2 } else { want + 1e-6 + 1e-3 * want };
+                let least = want - 1e-6 - 1e-3 * want;
+                assert!((least..most).contains(&got), "t = {time}, point {i}: {got:e}, exact {want:e}");
+                assert!((covariance[[i, i]] - got * got).abs() < 1e-12, "{:e}", covariance[[i, i]]);
+            }
+            let means = fitted.scores(new.view()).unwrap();
+            for (i, want) in numbers(&case["mean"]).into_iter().enumerate().filter(|(i, _)| new[[*i, 0]].abs() <= 1.0) {
+                let off = (means[[i, 0]] - want).abs();
+                assert!(off < 1e-5, "the mean at point {i} is off by {off:e}");
+            }
+            let notes = fitted.notes();
+            assert_eq!(notes.len(), usize::from(x.nrows() == 60), "{notes:?}");
+            assert!(notes.iter().all(|note| note.contains("of 60 directions")), "{notes:?}");
+        }
+    }
+}
+
+/// Targets that jump from point to point lie along directions that cannot be learnt in f64: the note says by how much the mean misses them.
+#[test]
+fn what_an_ensemble_cannot_learn_is_said() {
+    let x = Array2::from_shape_fn((60, 1), |(i, _)| i as f64 / 30.0 - 1.0);
+    let y = Array2::from_shape_fn((60, 1), |(i, _)| if i % 2 == 0 { 1.0 } else { -1.0 });
+    let ensemble = NtkEnsemble { kernel: kernel("ntk(depth=1, act=erf, w_var=1.5, b_var=0.1)"), time: f64::INFINITY };
+    let fitted = ensemble.fit(x.view(), &Target::Values(y.iter().copied().collect()), &FitContext::default()).unwrap();
+    let off = (fitted.scores(x.view()).unwrap() - &y).mapv(|e| e * e).mean().unwrap().sqrt();
+    assert!(off > 0.5, "{off}");
+    assert!(fitted.notes()[0].contains(&format!("off by {off:.1e} standard")), "{:?}, off {off}", fitted.notes());
 }
 
 /// tests/golden/duals.py integrated every layer over the plane: inputs of deviations from 1 to 100.

@@ -9,7 +9,7 @@ use mercer::apply::{
 };
 use mercer::data::Target;
 use mercer::kernel::Expression;
-use mercer::spectrum::{Exact, Krylov, Problem, Spectrum};
+use mercer::spectrum::{Exact, Krylov, Method, Problem, Spectrum};
 use mercer::{Interrupt, Progress};
 use ndarray::Array2;
 use std::sync::Mutex;
@@ -131,12 +131,13 @@ fn embeddings_keep_the_coordinates_so_far() {
 
 #[test]
 fn pairs_are_kept_from_the_first_product_on_and_during_the_certificate() {
-    let x = uniform(600, 2, 1.0, 3);
+    let (x, new) = (uniform(600, 2, 1.0, 3), uniform(100, 2, 1.0, 4));
     let fit = |stopper: &Stopper, exact: bool| {
         let context = stopper.context();
         let operator = context.kernel_operator(&kernel("rbf(0.5)"), x.view()).unwrap();
         let problem = Problem { context, ..Problem::new(&operator, 5) };
-        if exact { Spectrum::fit(&Exact, &problem, None) } else { Spectrum::fit(&Krylov::default(), &problem, None) }
+        let method: &dyn Method = if exact { &Exact } else { &Krylov::default() };
+        Spectrum::fit(method, &problem, Some(new.view().into()))
     };
     for (what, exact, keeps) in [
         ("kernel matrix", true, false),

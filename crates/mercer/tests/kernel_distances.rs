@@ -118,6 +118,19 @@ fn distances_of_huge_points_are_finite() {
     }
 }
 
+/// Beside a lengthscale whose square overflows, too, their distances are not known: no kernel takes them for infinite. What is no number is refused
+/// wherever it is used.
+#[test]
+fn distances_of_huge_points_under_huge_lengthscales_are_no_numbers() {
+    let x = ndarray::array![[1e155, 2e155], [3e155, -1e155], [0.0, 1e155]];
+    for name in ["rbf", "matern12", "matern32", "matern52"] {
+        let k = gram::<f64>(&kernel(&format!("{name}(2e155)")), x.view(), Cpu).unwrap();
+        assert!(k.indexed_iter().all(|((i, j), k)| if i == j { *k == 1.0 } else { k.is_nan() }), "{name}: {k}");
+    }
+    let near = gram::<f64>(&kernel("matern12(2e155)"), ndarray::array![[1.0], [2.0]].view(), Cpu).unwrap();
+    assert_eq!(near, Array2::<f64>::ones((2, 2)));
+}
+
 #[test]
 fn a_matrix_of_far_clusters_stays_positive() {
     for law in &LAWS {

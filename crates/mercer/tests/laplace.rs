@@ -6,7 +6,10 @@ use common::{says, scratch};
 use mercer::apply::{Fitted, Predict, Saved, interval_factor};
 use mercer::classifier::{Classifier, Labelled, Number, Settings, Standardizer, train};
 use mercer::compute::Device;
-use mercer::laplace::{FittedLaplace, Laplace, Method, Predictive, Prior};
+use mercer::data::Target;
+use mercer::laplace::{
+    FittedLaplace, FunctionLaplace, FunctionMethod, Laplace, Method, NetworkFunctions, Predictive, Prior,
+};
 use mercer::model::{Content, Model};
 use mercer::net::Network;
 use mercer::operator::Budget;
@@ -78,6 +81,10 @@ fn given(method: Method, file: &Value) -> Laplace {
     let noise = file["noise"].as_f64().unwrap().powi(2);
     let prior = Prior::Given { precision: file["precision"].as_f64().unwrap(), noise };
     Laplace { prior, ..Laplace::new(method) }
+}
+
+fn by_likelihood(method: Method) -> Laplace {
+    Laplace { prior: Prior::Likelihood, ..Laplace::new(method) }
 }
 
 #[test]
@@ -273,7 +280,7 @@ fn the_precision_and_the_noise_have_the_largest_marginal_likelihood() {
             let laplace = Laplace { prior: Prior::Given { precision, noise }, ..Laplace::new(method) };
             laplace.fit(&network, &data, None, &FitContext::default()).unwrap().evidence.unwrap()
         };
-        let fitted = Laplace::new(method).fit(&network, &data, None, &FitContext::default()).unwrap();
+        let fitted = by_likelihood(method).fit(&network, &data, None, &FitContext::default()).unwrap();
         let (τ, noise, best) = (fitted.found.value, fitted.noise, fitted.evidence.unwrap());
         assert!((fitted.found.loss + best).abs() < 1e-9);
         for (a, b) in [(1.05, 1.0), (0.95, 1.0), (1.0, 1.05), (1.0, 0.95)] {
@@ -324,6 +331,76 @@ fn the_temperature_and_the_validated_precision_have_the_least_loss() {
     for laplace in [temperature, by_validation] {
         says(laplace.fit(&network, &fit, None, &FitContext::default()), &["not trained on"]);
     }
+}
+
+/// `−log N(y; z, s²)`, averaged over rows of numbers.
+fn normal_loss(fitted: &FittedLaplace, rows: &Labelled) -> f64 {
+    let (z, s) = (fitted.scores(rows.x.view()).unwrap(), fitted.deviations(rows.x.view()).unwrap().unwrap());
+    let terms = z.iter().zip(&s).zip(&rows.numbers);
+    terms.map(|((z, s), y)| 0.5 * ((y - z) / s).powi(2) + s.ln() + 0.5 * std::f64::consts::TAU.ln()).sum::<f64>()
+        / rows.n() as f64
+}
+
+#[test]
+fn the_precision_and_the_noise_of_numbers_have_the_least_loss_on_the_validation_rows_by_default() {
+    let file = golden_file();
+    let (network, data, _) = golden(&file["number"]);
+    // The network was trained on these rows: others are further from it.
+    let validation = Labelled { numbers: data.numbers.iter().map(|y| 2.0 * y + 0.3).collect(), ..data.clone() };
+    for method in [Method::LastLayer, Method::Kfac, Method::Map] {
+        let fit = |laplace: Laplace| laplace.fit(&network, &data, Some(&validation), &FitContext::default()).unwrap();
+        let fitted = fit(Laplace::new(method));
+        let best = normal_loss(&fitted, &validation);
+        for (a, b) in [(1.3, 1.0), (0.7, 1.0), (1.0, 1.1), (1.0, 0.9)] {
+            let prior = Prior::Given { precision: a * fitted.found.value, noise: b * fitted.noise };
+            if method.has_posterior() && !(fitted.found.at_end && b == 1.0) {
+                assert!(
+                    normal_loss(&fit(Laplace { prior, ..Laplace::new(method) }), &validation) >= best - 1e-5,
+                    "{method:?}"
+                );
+            }
+        }
+        // No posterior is worse than the network alone.
+        assert!(best <= normal_loss(&fit(Laplace::new(Method::Map)), &validation) + 1e-6, "{method:?}: {best}");
+    }
+}
+
+/// A network of one layer is linear in its parameters, whose derivatives are the columns and a one.
+#[test]
+fn the_network_and_its_functions_have_one_posterior() {
+    let mut rng = Rng::new(8);
+    let mut rows = |n: usize| {
+        let x = Array2::from_shape_simple_fn((n, 2), || rng.normal());
+        let numbers = x.rows().into_iter().map(|x| x[0] - 0.5 * x[1] + 0.5 * rng.normal()).collect();
+        Labelled { x, labels: vec![], classes: vec![], numbers, image: None }
+    };
+    let (fit, other) = (rows(40), rows(60));
+    let net = Network::parse("dense(1)", 2, 1).unwrap();
+    let parameters = net.init(Device::Cpu, &Rng::new(3)).unwrap();
+    let network = Arc::new(Classifier {
+        network: net,
+        parameters,
+        standardizer: Standardizer::identity(),
+        classes: vec![],
+        schema: None,
+        number: Some(Number { mean: 0.0, spread: 1.0 }),
+        foreign: true,
+        displacement: None,
+    });
+    let whole = Laplace::new(Method::LastLayer).fit(&network, &fit, Some(&other), &FitContext::default()).unwrap();
+    let z = |x: &Array2<f64>| network.logits(x.view()).unwrap().mapv(f64::from);
+    let jacobian =
+        |x: &Array2<f64>| Array3::from_shape_fn((x.nrows(), 3, 1), |(i, j, _)| if j < 2 { x[[i, j]] } else { 1.0 });
+    let parts = [&fit, &other].map(|rows| (z(&rows.x), jacobian(&rows.x)));
+    let [functions, elsewhere] =
+        parts.each_ref().map(|(z, j)| NetworkFunctions::jacobians(z.view(), j.view()).unwrap());
+    let target = |rows: &Labelled| Target::Values(rows.numbers.clone());
+    let by_functions = FunctionLaplace::new(FunctionMethod::Functions)
+        .fit(&functions, &target(&fit), Some((&elsewhere, &target(&other))), &FitContext::default())
+        .unwrap();
+    close([whole.noise], [by_functions.noise], 5e-3, "noise");
+    let wanted = by_functions.deviations_at(&elsewhere).unwrap().unwrap();
+    close(whole.deviations(other.x.view()).unwrap().unwrap(), wanted, 5e-3, "deviations");
 }
 
 /// Fits on choices of the validation rows are those with these rows alone, whatever is found on them.
@@ -436,7 +513,7 @@ fn intervals_of_numbers_cover_what_they_say() {
     let settings = Settings { epochs: 150, batch: 64, learning_rate: 0.02, ..Settings::default() };
     let network = Arc::new(train(start, &fit, None, &settings, &FitContext::default(), &|_| ()).unwrap().classifier);
     for method in [Method::LastLayer, Method::Ella { samples: 400, rank: 40 }] {
-        let fitted = Laplace::new(method).fit(&network, &fit, None, &FitContext::default()).unwrap();
+        let fitted = by_likelihood(method).fit(&network, &fit, None, &FitContext::default()).unwrap();
         let (mean, deviations) =
             (fitted.scores(test.x.view()).unwrap(), fitted.deviations(test.x.view()).unwrap().unwrap());
         let z = interval_factor(0.95).unwrap();
@@ -450,7 +527,7 @@ fn intervals_of_numbers_cover_what_they_say() {
 fn rows_that_are_not_finite_or_of_another_length_are_named() {
     let file = golden_file();
     let (network, data, mut new) = golden(&file["number"]);
-    let fitted = Laplace::new(Method::LastLayer).fit(&network, &data, None, &FitContext::default()).unwrap();
+    let fitted = by_likelihood(Method::LastLayer).fit(&network, &data, None, &FitContext::default()).unwrap();
     new[[3, 1]] = f64::NAN;
     says(fitted.scores(new.view()), &["row 4", "NaN"]);
     says(fitted.deviations(new.view()), &["row 4", "NaN"]);
@@ -469,7 +546,7 @@ fn many_classes_ask_for_memory_first() {
     // Neither makes [n, C, C], which would take 1.5 GB.
     let small = FitContext { budget: Budget::parse("1GiB").unwrap(), ..context };
     for method in [Method::LastLayerKfac, Method::Ella { samples: 20, rank: 3 }] {
-        let fitted = Laplace::new(method).fit(&network, &data, None, &small).unwrap();
+        let fitted = by_likelihood(method).fit(&network, &data, None, &small).unwrap();
         assert_eq!(fitted.outputs(data.x.view()).unwrap().1.dim(), (20, c));
     }
     // A pass back from every output takes C² numbers for a row, however few parameters there are.

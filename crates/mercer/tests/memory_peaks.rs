@@ -3,9 +3,13 @@
 mod common;
 
 use common::*;
-use mercer::apply::{Affinity, FeatureMap, FeatureRidge, Fit, KernelPca, LaplacianEigenmaps, Ridge};
+use mercer::apply::{
+    Affinity, Alpha, EpochSolver, Falkon, FeatureMap, FeatureRidge, Fit, KernelPca, LaplacianEigenmaps, NadarayaWatson,
+    Ridge, RidgeSolver,
+};
 use mercer::data::Target;
 use mercer::operator::Budget;
+use mercer::spectrum::neural::{Neural, NeuralEf, Ritz};
 use mercer::spectrum::{Landmarks, Nystrom};
 use mercer::{Error, Result};
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -85,6 +89,23 @@ fn fits_take_what_they_ask_for() {
         let map = FeatureMap::Nystrom { kernel: rbf.clone(), landmarks: 400, choice: Landmarks::Uniform };
         FeatureRidge::new(map).fit(x.view(), &y, context).map(|_| ())
     };
+    // Every class has 5 rows: the columns of the classes are a fifth of K.
+    let classes = Target::Classes {
+        labels: (0..x.nrows()).map(|i| i % 500).collect(),
+        names: (0..500).map(|class| class.to_string()).collect(),
+    };
+    let classified = |context: &FitContext| {
+        let map = FeatureMap::Nystrom { kernel: rbf.clone(), landmarks: 200, choice: Landmarks::Uniform };
+        FeatureRidge::new(map).fit(x.view(), &classes, context).map(|_| ())
+    };
+    let by_epochs = |context: &FitContext| {
+        let solver = RidgeSolver::Epochs { solver: EpochSolver::EigenPro, tolerance: 0.1, epochs: 2 };
+        Ridge { solver, alpha: Alpha::Fixed(1.0), ..Ridge::new(rbf.clone()) }.fit(x.view(), &y, context).map(|_| ())
+    };
+    let neural = |mut method: Neural, context: &FitContext| {
+        method.settings.steps = 3;
+        spectrum(&method, 10, context)
+    };
     // Tiles are per thread.
     rayon::ThreadPoolBuilder::new().num_threads(2).build_global().expect("the first use of the pool");
     let fits: Vec<(&str, Box<Fitting>)> = vec![
@@ -95,6 +116,22 @@ fn fits_take_what_they_ask_for() {
         ("landmarks by leverage", Box::new(nystrom(Landmarks::LeverageScores))),
         ("landmarks by pivoted Cholesky", Box::new(nystrom(Landmarks::PivotedCholesky))),
         ("ridge on features", Box::new(features)),
+        ("ridge on features, with classes", Box::new(classified)),
+        (
+            "ridge, with classes",
+            Box::new(|context| Ridge::new(rbf.clone()).fit(x.view(), &classes, context).map(|_| ())),
+        ),
+        (
+            "Falkon, with classes",
+            Box::new(|context| Falkon::new(rbf.clone(), 200).fit(x.view(), &classes, context).map(|_| ())),
+        ),
+        (
+            "averages, with classes",
+            Box::new(|context| NadarayaWatson::new(rbf.clone()).fit(x.view(), &classes, context).map(|_| ())),
+        ),
+        ("EigenPro", Box::new(by_epochs)),
+        ("neural eigenfunctions", Box::new(|context| neural(Neural::new(NeuralEf::Joint), context))),
+        ("Ritz", Box::new(|context| neural(Neural::new(Ritz), context))),
         ("ridge", Box::new(|context| Ridge::new(rbf.clone()).fit(x.view(), &y, context).map(|_| ()))),
         (
             "kernel PCA",

@@ -2,9 +2,9 @@
 
 use mercer::data::Target;
 use mercer::model::stated_checksum;
-use mercer::retrieval::{About, ExactSearch, Index, Items, Metric, ModelFile, Shortlist, Source, recall};
+use mercer::retrieval::{About, ExactSearch, Index, Items, Kept, Metric, ModelFile, Shortlist, Source, recall};
 use mercer::rng::Rng;
-use ndarray::{Array2, s};
+use ndarray::{Array2, ArrayView1, s};
 use std::path::PathBuf;
 
 fn codes(n: usize, k: usize) -> Array2<f32> {
@@ -21,7 +21,7 @@ fn about() -> About {
 
 fn written(folder: &tempfile::TempDir, labels: Option<&Target>, names: Option<&[String]>) -> PathBuf {
     let path = folder.path().join("a.index");
-    Index::write(&path, &about(), &Items { codes: codes(50, 3).view(), labels, names }).unwrap();
+    Index::write(&path, &about(), &Items { codes: codes(50, 3).view(), centre: None, labels, names }).unwrap();
     path
 }
 
@@ -42,17 +42,45 @@ fn what_is_written_is_read() {
     // The same index gives the same bytes, and every layout of the codes.
     let first = std::fs::read(&path).unwrap();
     let turned = codes(50, 3).reversed_axes();
-    let items = Items { codes: turned.t(), labels: Some(&classes), names: Some(&names) };
+    let items = Items { codes: turned.t(), centre: None, labels: Some(&classes), names: Some(&names) };
     Index::write(&path, &about(), &items).unwrap();
     assert_eq!(std::fs::read(&path).unwrap(), first);
     let wide = codes(50, 5);
-    Index::write(&path, &About::default(), &Items { codes: wide.slice(s![.., ..2]), labels: None, names: None })
-        .unwrap();
+    Index::write(
+        &path,
+        &About::default(),
+        &Items { codes: wide.slice(s![.., ..2]), centre: None, labels: None, names: None },
+    )
+    .unwrap();
     let index = Index::open(&path).unwrap();
     assert_eq!(index.codes(), wide.slice(s![.., ..2]));
     assert_eq!((index.label(0), index.name(0), index.labels()), (None, None, None));
     let values = Target::Values((0..50).map(|i| i as f64 / 4.0).collect());
     assert_eq!(Index::open(&written(&folder, Some(&values), None)).unwrap().label(3).as_deref(), Some("0.75"));
+}
+
+/// Codes without a centre have the format that the first programs read; a centre has another, which they refuse.
+#[test]
+fn a_centre_is_kept_and_changes_the_version_of_the_format() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.index");
+    let far = codes(50, 3).mapv(|v| 1e9 + f64::from(v));
+    let Kept { codes: near, centre } = Kept::of(far.view(), Metric::Euclidean);
+    for (centre, version) in [(None, "1"), (centre.as_deref(), "2")] {
+        Index::write(&path, &about(), &Items { codes: near.view(), centre, labels: None, names: None }).unwrap();
+        let index = Index::open(&path).unwrap();
+        index.verify().unwrap();
+        assert_eq!((index.centre(), index.codes()), (centre, near.view()));
+        let bytes = std::fs::read(&path).unwrap();
+        let text = String::from_utf8_lossy(&bytes);
+        assert!(text.contains(&format!("\"version\":\"{version}\"")), "{version}");
+    }
+    let index = Index::open(&path).unwrap();
+    let back = index.codes().mapv(f64::from) + ArrayView1::from(index.centre().unwrap());
+    assert!((&back - &far).iter().all(|v| v.abs() < 1e-6), "single precision alone is off by up to 32");
+    assert_eq!(index.prepared(far.view()), near);
+    let short = Items { codes: near.view(), centre: Some(&[0.0; 2]), labels: None, names: None };
+    assert!(Index::write(&path, &about(), &short).unwrap_err().to_string().contains("2 coordinates"));
 }
 
 #[test]
@@ -94,11 +122,13 @@ fn lists_of_other_lengths_and_numbers_that_are_not_finite_are_not_written() {
     let path = folder.path().join("a.index");
     let mut odd = codes(4, 2);
     let names = vec![String::new(); 3];
-    let items = Items { codes: odd.view(), labels: None, names: Some(&names) };
+    let items = Items { codes: odd.view(), centre: None, labels: None, names: Some(&names) };
     let said = Index::write(&path, &about(), &items).unwrap_err().to_string();
     assert!(said.contains("4 items have 3"), "{said}");
     odd[[1, 1]] = f32::INFINITY;
-    assert!(Index::write(&path, &about(), &Items { codes: odd.view(), labels: None, names: None }).is_err());
+    assert!(
+        Index::write(&path, &about(), &Items { codes: odd.view(), centre: None, labels: None, names: None }).is_err()
+    );
     assert!(!path.exists());
 }
 

@@ -1,7 +1,9 @@
 //! Tables as they are, and the features that a schema makes of them: every kind of column, and every error.
 
 use mercer::Result;
-use mercer::data::{Dataset, Kind, Missing, ReadOptions, Scaling, Schema, Table, Target, Task, open, write_npy};
+use mercer::data::{
+    ColumnValues, Dataset, Kind, Matrix, Missing, ReadOptions, Scaling, Schema, Table, Target, Task, open, write_npy,
+};
 use ndarray::{Array2, array};
 use std::path::PathBuf;
 
@@ -295,4 +297,77 @@ fn columns_that_the_schema_does_not_need_are_named() {
     let drop = vec!["id".into(), "-1".into()];
     assert!(ignored(&ReadOptions { drop, ..Default::default() }).is_empty());
     assert!(folder.table(text, &with_target("y")).unwrap().ignored.is_empty());
+}
+
+/// The columns of a table without quotes, as text and by their names.
+fn columns(text: &str) -> (Vec<ColumnValues>, Option<Vec<String>>) {
+    let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split(',').collect()).collect();
+    let cell = |row: &Vec<&str>, j: usize| Some(row[j].to_owned()).filter(|cell| !cell.is_empty());
+    let column = |j: usize| ColumnValues::Text(rows[1..].iter().map(|row| cell(row, j)).collect());
+    ((0..rows[0].len()).map(column).collect(), Some(rows[0].iter().map(|name| (*name).to_owned()).collect()))
+}
+
+#[test]
+fn a_table_in_memory_is_that_of_its_file() {
+    let folder = Folder::new();
+    let options = ReadOptions { categories: vec!["shop".into()], ..with_target("y") };
+    let fitted = "colour,size,sold,when,shop,y\nred,1,yes,2024-01-01,3,1\nblue,NA,no,2024-01-03,2,2\nred,4,NO,2024-01-02T12:00,3,3\n?,1,,2024-01-01,3,4\n";
+    let schema = Schema::fit(&folder.table(fitted, &options).unwrap(), Missing::Impute, Scaling::Standard).unwrap();
+    let new = "when,extra,shop,colour,size,sold\n2024-02-01,x,2,red,7,no\n,y,9,violet,NA,yes\n2023-12-31,z,3,,-1,\n";
+    let path = folder.write("new.csv", new);
+    let (want, want_notes) = schema.encode(Table::open_like(&path, &ReadOptions::default(), &schema).unwrap()).unwrap();
+    let (values, names) = columns(new);
+    let table = Table::of_columns_like(values.clone(), names.clone(), &schema).unwrap();
+    assert_eq!(table.ignored, ["extra"]);
+    let (found, notes) = schema.encode(table).unwrap();
+    assert_eq!((&found.x, &found.columns), (&want.x, &want.columns));
+    assert_eq!(notes.len(), want_notes.len());
+    assert!(notes.iter().any(|note| note.contains("`violet`")) && notes.iter().any(|note| note.contains("`9`")));
+    // Numbers as numbers, NaN where one is missing; those of a category are words.
+    let mut numbers = values;
+    numbers[4] = ColumnValues::Numbers(vec![7.0, f64::NAN, -1.0]);
+    numbers[2] = ColumnValues::Numbers(vec![2.0, 9.0, 3.0]);
+    let again = schema.encode(Table::of_columns_like(numbers, names, &schema).unwrap()).unwrap();
+    assert_eq!(again.0.x, want.x);
+}
+
+#[test]
+fn a_matrix_in_memory_has_its_columns_by_name_or_order() {
+    let folder = Folder::new();
+    let options = ReadOptions { categories: vec!["shop".into()], ..Default::default() };
+    let table = folder.table("shop,size\n3,10\n2,30\n3,NA\n", &options).unwrap();
+    let schema = Schema::fit(&table, Missing::Impute, Scaling::Standard).unwrap();
+    let want = schema.encode(folder.table("shop,size\n2,50\n,NA\n", &options).unwrap()).unwrap().0.x;
+    let x = array![[2.0, 50.0], [f64::NAN, f64::NAN]];
+    let turned = Matrix::F64(array![[50.0, 2.0], [f64::NAN, f64::NAN]]);
+    let names = Some(vec!["size".to_owned(), "shop".to_owned()]);
+    for table in [
+        Table::of_matrix_like(Matrix::F64(x.clone()), None, &schema),
+        Table::of_matrix_like(Matrix::F32(x.mapv(|v| v as f32)), None, &schema),
+        Table::of_matrix_like(turned, names, &schema),
+    ] {
+        assert_eq!(schema.encode(table.unwrap()).unwrap().0.x, want);
+    }
+    let plain = Schema::of_numbers(vec!["a".into(), "b".into()]);
+    let f32s = Matrix::F32(array![[1.5f32, 2.5]]);
+    assert_eq!(plain.encode(Table::of_matrix_like(f32s.clone(), None, &plain).unwrap()).unwrap().0.x, f32s);
+}
+
+#[test]
+fn what_is_wrong_with_a_table_in_memory_is_said() {
+    let schema = Schema::of_numbers(vec!["size".into(), "weight".into()]);
+    let names = |a: &str, b: &str| Some(vec![a.to_owned(), b.to_owned()]);
+    let text = |cells: &[&str]| ColumnValues::Text(cells.iter().map(|cell| Some((*cell).to_owned())).collect());
+    let numbers = || ColumnValues::Numbers(vec![1.0, 2.0]);
+    let columns = |a, b, names| Table::of_columns_like(vec![a, b], names, &schema);
+    says(columns(numbers(), text(&["1", "big"]), None), &["row 2", "column 2", "`big`", "hold numbers"]);
+    says(columns(numbers(), ColumnValues::Numbers(vec![f64::INFINITY, 0.0]), None), &["row 1", "column 2", "infinite"]);
+    says(columns(numbers(), ColumnValues::Numbers(vec![0.0]), None), &["has 2 rows", "`x1` has 1"]);
+    says(columns(numbers(), numbers(), names("size", "wieght")), &["no column `weight`", "did you mean 'wieght'"]);
+    let encoded = |table: Result<Table>| schema.encode(table?);
+    says(encoded(columns(numbers(), text(&["big", "small"]), None)), &["`big`, a word", "numbers were fitted"]);
+    says(encoded(columns(numbers(), ColumnValues::Numbers(vec![f64::NAN, 0.0]), None)), &["row 1", "is missing"]);
+    let matrix = |x| Table::of_matrix_like(Matrix::F64(x), None, &schema);
+    says(encoded(matrix(array![[1.0, 2.0, 3.0]])), &["has 3 columns, where 2 were fitted"]);
+    says(matrix(array![[1.0, 2.0], [f64::NEG_INFINITY, 2.0]]), &["row 2", "infinite"]);
 }

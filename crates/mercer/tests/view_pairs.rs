@@ -480,3 +480,24 @@ fn a_finish_says_what_a_code_is_made_of() {
     let Fitted::Transform(again) = Fitted::load(&path, Device::Cpu).unwrap() else { panic!("it gives coordinates") };
     assert_eq!(again.transform(x.view()).unwrap(), z);
 }
+
+/// Pairs of normal numbers with correlation ρ have the eigenvalues ρ, ρ², ρ³, … (Mehler). Of the fourth, a projector with as many hidden units as
+/// functions loses more than twice what the usual one loses.
+#[test]
+fn the_usual_projector_is_no_bottleneck() {
+    const RHO: f64 = 0.9;
+    let (n, mut rng) = (6000, Rng::new(3));
+    let x = normal(n, 1, 4);
+    let partners = x.mapv(|x| RHO * x + (1.0 - RHO * RHO).sqrt() * rng.normal());
+    let rows = ViewRows { partners: Some(partners), ..ViewRows::new(x) };
+    let fitted = |projector: Option<usize>| {
+        let eigenmap = ViewEigenmap { epochs: 100, projector, ..ViewEigenmap::new("dense(64) tanh", 4) };
+        eigenmap.fit(&rows, None, &FitContext::default()).unwrap()
+    };
+    let [usual, narrow] = [None, Some(4)].map(fitted);
+    let error = |μ: &[f64], j: usize| (μ[j] - RHO.powi(j as i32 + 1)).abs();
+    let (found, bottleneck) = (&usual.eigenvalues, &narrow.eigenvalues);
+    assert!((0..3).all(|j| error(found, j) < 0.03), "{found:?}");
+    assert!(2.0 * error(found, 3) < error(bottleneck, 3), "{found:?} {bottleneck:?}");
+    assert!(usual.training.unwrap().architecture.contains("dense(64) bn relu dense(4)"));
+}

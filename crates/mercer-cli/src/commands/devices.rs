@@ -1,6 +1,7 @@
 //! `mercer devices`: lists the devices.
 
 use crate::context::Context;
+use crate::output::NewFile;
 use crate::text;
 use clap::Args;
 use mercer::compute::cuda::describe_all;
@@ -9,14 +10,13 @@ use mercer::simd::Level;
 use mercer::{Result, operator::memory::free_memory};
 use serde::Serialize;
 use serde_json::json;
-use std::path::PathBuf;
 
 /// List the devices, with their memory and versions
 #[derive(Args)]
 pub struct Devices {
     /// Write the sources of all CUDA kernels into this folder
     #[arg(long, value_name = "FOLDER")]
-    sources: Option<PathBuf>,
+    sources: Option<NewFile>,
 }
 
 #[derive(Serialize)]

@@ -3,12 +3,12 @@
 use super::embeddings::Embeddings;
 use crate::certificate;
 use crate::context::Context;
-use crate::input::{Reader, has_test_part, scaling};
+use crate::input::{Beside, Reader, has_test_part, scaling, target_file};
 use crate::keeping::Keeping;
-use crate::methods::{choice, non_negative, positive};
-use crate::output::Output;
+use crate::output::{NewFile, Output};
 use crate::text;
 use crate::training;
+use crate::values::{choice, non_negative, positive};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use mercer::apply::{CodeFinish, FittedCode, PairCertificate, Saved, ViewEigenmap, ViewRows, Weighting};
@@ -18,7 +18,6 @@ use mercer::net::ScheduleKind;
 use mercer::spectrum::neural::{Augmentation, PairObjective, Settings};
 use mercer::{Error, FitContext, Result, fail_if};
 use serde_json::json;
-use std::path::PathBuf;
 
 /// Learn a code without labels: eigenfunctions of the kernel of augmented views, whose first m values are the code of length m
 #[derive(Args)]
@@ -54,7 +53,7 @@ pub struct Eigenmap {
     #[arg(long)]
     no_ritz: bool,
 
-    /// Units of the hidden layer of the projector; 0 for no projector [default: as many as coordinates]
+    /// Units of the hidden layer of the projector; 0 for no projector [default: 8 times as many as coordinates, from 64 to 2048]
     #[arg(long, value_name = "N")]
     projector: Option<usize>,
 
@@ -108,6 +107,10 @@ pub struct Eigenmap {
     #[arg(long, value_name = "DATA", conflicts_with = "pairs")]
     test: Option<String>,
 
+    /// Classes of these rows, an .npy file with one number a row [default: the column of the target]
+    #[arg(long, value_name = "FILE.npy", requires = "test", value_parser = target_file)]
+    test_target: Option<String>,
+
     /// Scaling of the columns [default: standard for tables, none for images and generated sets]
     #[arg(long, value_parser = scaling())]
     scale: Option<Scaling>,
@@ -117,7 +120,7 @@ pub struct Eigenmap {
 
     /// Model file to write, for `mercer transform`
     #[arg(long, short, visible_alias = "model", value_name = "FILE")]
-    out: Option<PathBuf>,
+    out: Option<NewFile>,
 
     #[command(flatten)]
     embeddings: Embeddings,
@@ -128,7 +131,7 @@ pub struct Eigenmap {
 
 impl Eigenmap {
     pub fn run(self, context: &Context) -> Result<()> {
-        let out = self.out.as_deref().map(Output::new).transpose()?;
+        let out = self.out.as_ref().map(Output::new).transpose()?;
         self.keeping.check()?;
         let Some(data) = &self.data else {
             return self.embeddings.run(
@@ -142,7 +145,10 @@ impl Eigenmap {
         };
         let (rows, schema) = self.reader.features(data, self.scale, context)?;
         let test = match &self.test {
-            Some(test) => Some(self.reader.open_like(test, &schema, context)?),
+            Some(source) => {
+                let beside = Beside { option: "test", source, target: self.test_target.as_deref() };
+                Some(self.reader.open_beside(beside, &schema, context)?)
+            }
             None if has_test_part(data) => {
                 Some(self.reader.open_like(&format!("{data}(part=test)"), &schema, context)?)
             }
@@ -155,8 +161,7 @@ impl Eigenmap {
         let code = context.fitting(|fit| eigenmap.fit(&rows, test.as_ref(), &FitContext { data, ..*fit }))?;
         code.notes.iter().for_each(|note| context.warn(note));
         if let Some(out) = &out {
-            code.save_with(Some(&schema), out.path())?;
-            context.wrote(out);
+            context.written(out, code.save_with(Some(&schema), out.path()));
         }
         let object = json!({
             "data": data, "origin": code.origin, "eigenvalues": code.eigenvalues, "certificate": code.certificate,
@@ -197,7 +202,7 @@ impl Eigenmap {
                 learning_rate: self.rate,
                 schedule: self.schedule,
                 math: self.precision,
-                checkpoint: self.keeping.checkpoint.clone(),
+                checkpoint: self.keeping.path(),
                 checkpoint_seconds: self.keeping.checkpoint_every.unwrap_or(usual.checkpoint_seconds),
                 resume: self.keeping.resume,
                 overwrite: self.keeping.overwrite,

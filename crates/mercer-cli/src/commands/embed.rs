@@ -3,11 +3,12 @@
 use crate::certificate;
 use crate::context::Context;
 use crate::input::{Reader, scaling};
-use crate::methods;
-use crate::output::{Output, numbered};
+use crate::output::{NewFile, Output, numbered};
 use crate::page;
 use crate::precomputed::{self, PRECOMPUTED};
 use crate::text;
+use crate::units;
+use crate::values;
 use clap::{Args, ValueEnum};
 use mercer::apply::{Affinity, DiffusionMaps, Fit, KernelPca, LaplacianEigenmaps, Saved, Transform};
 use mercer::data::{Dataset, Scaling, Schema};
@@ -15,9 +16,9 @@ use mercer::kernel::{Expression, Kernel};
 use mercer::operator::Precision;
 use mercer::{Error, FitContext, Result, fail_if};
 use mercer_figure::Plot;
-use ndarray::Array2;
+use ndarray::{Array2, ArrayView1, s};
 use serde_json::json;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::rc::Rc;
 
 /// Give every point a few coordinates that keep what the kernel calls near
@@ -45,7 +46,7 @@ pub struct Embed {
     k: usize,
 
     /// Precision of kernel values; sums are always taken in f64
-    #[arg(long, default_value = "f64", value_parser = methods::precision())]
+    #[arg(long, default_value = "f64", value_parser = values::precision())]
     precision: Precision,
 
     /// Scaling of the columns [default: standard for tables, none for images and generated sets]
@@ -54,15 +55,15 @@ pub struct Embed {
 
     /// Table to write, .npy or .csv: one row a point
     #[arg(long, short, value_name = "FILE")]
-    out: Option<PathBuf>,
+    out: Option<NewFile>,
 
     /// Model file to write, for `mercer transform`
     #[arg(long = "model", value_name = "FILE")]
-    save: Option<PathBuf>,
+    save: Option<NewFile>,
 
     /// Figure of the first two coordinates to write, .svg or .png; coloured by the target where there is one
     #[arg(long, value_name = "FILE")]
-    plot: Option<PathBuf>,
+    plot: Option<NewFile>,
 
     #[command(flatten)]
     reader: Reader,
@@ -98,34 +99,33 @@ impl Embedded {
 
 impl Embed {
     pub fn run(self, context: &Context) -> Result<()> {
-        let out = self.out.as_deref().map(Output::table).transpose()?;
-        let plot = self.plot.as_deref().map(|path| Output::with_extension(path, &["svg", "png"])).transpose()?;
-        let model = self.save.as_deref().map(Output::new).transpose()?;
+        let out = self.out.as_ref().map(Output::table).transpose()?;
+        let plot = self.plot.as_ref().map(|path| Output::with_extension(path, &["svg", "png"])).transpose()?;
+        let model = self.save.as_ref().map(Output::new).transpose()?;
         self.check()?;
         let precomputed = self.kernel.as_deref() == Some(PRECOMPUTED);
         let kernel = if precomputed { "linear" } else { self.kernel.as_deref().unwrap_or("rbf(lengthscale=median)") };
         let kernel = Expression::parse(kernel)?;
         let scale = if precomputed { Some(Scaling::None) } else { self.scale };
         let (data, schema) = self.reader.features(&self.data, scale, context)?;
-        let kernel = kernel.resolve(&data.x, context.seed)?;
+        let kernel =
+            units::for_columns_said(&[kernel], Some(&schema), context).remove(0).resolve(&data.x, context.seed)?;
         let Embedded { fitted, save, explained } = context.fitting(|fit| {
             self.embed(&kernel, &data, &FitContext { precision: self.precision, data: &self.data, ..*fit })
         })?;
         fitted.notes().iter().for_each(|note| context.warn(note));
         let z = fitted.embedding();
         if let Some(out) = &out {
-            out.matrix(z.view(), &numbered("z", z.ncols()))?;
-            context.wrote(out);
+            context.written(out, out.matrix(z.view(), &numbered("z", z.ncols())));
         }
         if let Some(model) = &model {
-            save(&schema, model.path())?;
-            context.wrote(model);
+            context.written(model, save(&schema, model.path()));
         }
         if let Some(plot) = &plot {
             plot.figure(&figure(&data, &z, &fitted.origin().method)?)?;
             context.wrote(plot);
         }
-        self.show(fitted.as_ref(), explained, (out, plot), context)
+        self.show((fitted.as_ref(), &schema), explained, (out, plot), context)
     }
 
     /// What can be refused before any work.
@@ -137,9 +137,6 @@ impl Embed {
             return Err(Error::input("--kernel precomputed is for --method kpca, without --scale"));
         }
         fail_if!(self.plot.is_some() && self.k < 2, "--plot shows two coordinates, but --k is {}; use --k 2", self.k);
-        if self.out.is_none() && self.plot.is_none() && self.save.is_none() {
-            return Err(Error::input("there is nothing to write; give --out z.npy, --plot z.svg or --model m.mercer"));
-        }
         Ok(())
     }
 
@@ -167,12 +164,13 @@ impl Embed {
 
     fn show(
         &self,
-        fitted: &dyn Transform,
+        (fitted, schema): (&dyn Transform, &Schema),
         explained: Option<Vec<f64>>,
         (out, plot): (Option<Output>, Option<Output>),
         context: &Context,
     ) -> Result<()> {
-        let (origin, eigenvalues) = (fitted.origin(), fitted.eigenvalues());
+        let (origin, eigenvalues) = (&units::origin_as_written(fitted.origin(), Some(schema)), fitted.eigenvalues());
+        let shows_rows = out.is_none() && plot.is_none() && self.save.is_none();
         let object = json!({
             "method": origin.method, "kernel": origin.kernel, "data": self.data, "n": origin.n, "d": origin.d,
             "k": eigenvalues.len(), "eigenvalues": eigenvalues, "explained": explained,
@@ -187,9 +185,36 @@ impl Embed {
             let rows: Vec<Vec<String>> = (0..eigenvalues.len()).map(row).collect();
             let headings = &["j", "eigenvalue", "variance"][..if explained.is_some() { 3 } else { 2 }];
             let origin = certificate::origin(origin, &format!("of {}", self.data), "");
-            format!("{origin}\n\n{}", text::table(headings, &rows))
+            let mut said = format!("{origin}\n\n{}", text::table(headings, &rows));
+            if shows_rows {
+                said += &first_rows(&fitted.embedding());
+            }
+            said
         })
     }
+}
+
+/// The coordinates of the first rows.
+fn first_rows(z: &Array2<f64>) -> String {
+    const ROWS: usize = 10;
+    const COLUMNS: usize = 8;
+    let (rows, columns) = (z.nrows().min(ROWS), z.ncols().min(COLUMNS));
+    let shown = z.slice(s![..rows, ..columns]);
+    let row = |(i, z): (usize, ArrayView1<f64>)| {
+        [vec![(i + 1).to_string()], z.iter().map(|v| text::number(*v, 4)).collect()].concat()
+    };
+    let rows: Vec<Vec<String>> = shown.rows().into_iter().enumerate().map(row).collect();
+    let headings = [vec!["row".to_owned()], numbered("z", columns)].concat();
+    let of = format!(
+        "{} of {} and {columns} of {}",
+        rows.len(),
+        text::count(z.nrows(), "row"),
+        text::count(z.ncols(), "coordinate")
+    );
+    format!(
+        "\n{}{of}; --out z.npy writes all, --plot z.svg draws two, --model m.mercer keeps the model\n",
+        text::table(&headings, &rows)
+    )
 }
 
 fn figure(data: &Dataset, z: &Array2<f64>, method: &str) -> Result<String> {

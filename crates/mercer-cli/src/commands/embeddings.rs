@@ -53,7 +53,9 @@ impl Embeddings {
         let x = data.x.to_f64().into_owned();
         let labels = self.labels.as_deref().map(|file| classes(file, x.nrows(), reader, context)).transpose()?;
         let together = match (pairs, &labels) {
-            (Some(file), _) => Together::Pairs(reader.source.numbers(file, context)?.x.to_f64().into_owned()),
+            (Some(file), _) => {
+                Together::Pairs(reader.source.of_pairs().numbers(file, context)?.x.to_f64().into_owned())
+            }
             (None, Some(labels)) => Together::Classes(labels.clone()),
             (None, None) => Together::Neighbours(self.neighbours),
         };
@@ -65,8 +67,7 @@ impl Embeddings {
         let (code, pca) = (fit(together.clone())?, fit(Together::Linear)?);
         code.notes.iter().for_each(|note| context.warn(note));
         if let Some(out) = &out {
-            code.save_with(Some(&schema), out.path())?;
-            context.wrote(out);
+            context.written(out, code.save_with(Some(&schema), out.path()));
         }
         let compared = Comparison::new(x.view(), &together, labels.as_deref(), context.seed)
             .map(|comparison| context.fitting(|fit| comparison.run(k, finish, fit)))
@@ -216,7 +217,7 @@ fn among(together: &Together, rows: &[usize]) -> Together {
 
 /// The classes in a file of one column, as numbers from zero on.
 fn classes(file: &str, n: usize, reader: &Reader, context: &Context) -> Result<Vec<usize>> {
-    let column = reader.source.numbers(file, context)?.x.to_f64().into_owned();
+    let column = reader.source.of_rows().numbers(file, context)?.x.to_f64().into_owned();
     fail_if!(
         column.dim() != (n, 1) && column.dim() != (1, n),
         "--labels {file} has {} rows of {} columns; give one class for each of {n} embeddings",

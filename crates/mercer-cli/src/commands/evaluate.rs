@@ -1,14 +1,15 @@
 //! `mercer evaluate`: scores a trained network on labelled rows.
 
 use crate::context::Context;
-use crate::input::Reader;
+use crate::input::{Reader, labelled};
 use crate::network::{Foreign, Input};
-use crate::output::Output;
+use crate::output::{NewFile, Output};
 use crate::text;
 use clap::Args;
 use mercer::Result;
 use mercer::classifier::{Classifier, Errors, Labelled, Quality, Scores};
 use mercer::data::Target;
+use ndarray::Axis;
 use serde_json::json;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -29,7 +30,7 @@ pub struct Evaluate {
 
     /// Table to write, .npy or .csv, with one row per data row: a column of logits per class, or the predicted number
     #[arg(long, short, value_name = "FILE")]
-    out: Option<PathBuf>,
+    out: Option<NewFile>,
 
     #[command(flatten)]
     foreign: Foreign,
@@ -40,7 +41,7 @@ pub struct Evaluate {
 
 impl Evaluate {
     pub fn run(self, context: &Context) -> Result<()> {
-        let out = self.out.as_deref().map(Output::table).transpose()?;
+        let out = self.out.as_ref().map(Output::table).transpose()?;
         let written = Classifier::load(&self.network, context.device, None).ok().and_then(|written| written.schema);
         let rows = match &written {
             Some(schema) => self.reader.source.open_like(&self.data, schema, context)?,
@@ -49,22 +50,24 @@ impl Evaluate {
         let classifier = self.foreign.load(&self.network, self.net.as_deref(), &rows, context)?;
         let input = Input::new(&classifier.standardizer, classifier.foreign, rows.x.rows());
         let start = Instant::now();
+        let known =
+            rows.known().map_or_else(Vec::new, |(y, some)| some.map_or_else(|| (0..y.len()).collect(), <[_]>::to_vec));
         let scores = if classifier.number.is_some() {
-            let data = Labelled::with_numbers(&rows)?;
-            let predicted = classifier.predict(data.x.view())?;
-            let scores = Errors::of(&predicted, &data.numbers);
+            let predicted = classifier.predict(rows.x.to_f64().view())?;
+            let data = Labelled::with_numbers(&labelled(rows, context))?;
+            let scored: Vec<f64> = known.iter().map(|&i| predicted[i]).collect();
             if let Some(out) = &out {
                 out.predictions(&Target::Values(predicted))?;
             }
-            Quality::Numbers(scores)
+            Quality::Numbers(Errors::of(&scored, &data.numbers))
         } else {
-            let data = Labelled::of(&rows)?;
+            let logits = classifier.logits(rows.x.to_f64().view())?;
+            let data = Labelled::of(&labelled(rows, context))?;
             let labels = data.labels_for(&classifier.classes)?;
-            let logits = classifier.logits(data.x.view())?;
             if let Some(out) = &out {
                 out.matrix(logits.view(), &classifier.classes)?;
             }
-            Quality::Classes(Scores::of(logits.view(), &labels))
+            Quality::Classes(Scores::of(logits.select(Axis(0), &known).view(), &labels))
         };
         let seconds = start.elapsed().as_secs_f64();
         let object = json!({
@@ -91,7 +94,8 @@ pub fn sentence(quality: &Quality) -> String {
             format!("accuracy {:.2} %, NLL {nll:.4}, ECE {ece:.4} on {}", 100.0 * accuracy, text::count(*n, "row"))
         }
         Quality::Numbers(Errors { n, rmse, r2 }) => {
-            format!("RMSE {}, R² {} on {}", text::short(*rmse), text::short(*r2), text::count(*n, "row"))
+            let r2 = r2.map_or_else(|| text::GAP.into(), text::short);
+            format!("RMSE {}, R² {r2} on {}", text::short(*rmse), text::count(*n, "row"))
         }
     }
 }

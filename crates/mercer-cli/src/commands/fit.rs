@@ -1,26 +1,28 @@
 //! `mercer fit`: data in, spectrum out.
 
 use super::report::{self, Shown};
+use crate::args::Ranks;
 use crate::certificate::{self, HEADINGS, rows, sentences};
 use crate::context::Context;
 use crate::distributed;
 use crate::input::{Reader, SampleSource, announce_fit, encoded, scaling};
-use crate::methods::{self, Precisions};
-use crate::output::Output;
+use crate::offered::{self, Given};
+use crate::output::{NewFile, Output};
 use crate::precomputed::{self, PRECOMPUTED};
 use crate::text;
 use crate::training;
+use crate::units;
 use crate::usage::with_options;
+use crate::values::{self, Precisions};
 use clap::Args;
 use mercer::data::{Scaling, Schema, Table, TableBlocks, held_out_count, held_out_rows, write_npy};
 use mercer::kernel::Expression;
 use mercer::operator::{DenseOperator, FunctionSamples, OnPoints, Operator, Points, Precision, ShardedOperator};
 use mercer::spectrum::neural::Training;
-use mercer::spectrum::{BlockProblem, Certificate, Problem, Spectrum};
-use mercer::{Error, FitContext, Result, fail_if};
+use mercer::spectrum::{BlockProblem, BlockSize, Certificate, Method, Problem, Size, Spectrum};
+use mercer::{Error, FitContext, Result, fail_if, learn};
 use ndarray::{Array2, Array3};
 use serde::Serialize;
-use std::path::PathBuf;
 
 /// Find the leading eigenvalues and eigenfunctions of a kernel on data
 #[derive(Args)]
@@ -29,14 +31,14 @@ pub struct Fit {
     /// File (.npy, .npz, .csv, IDX, CIFAR-10) or named set (see `mercer datasets`)
     data: String,
 
-    /// Kernel expression (see `mercer kernels`), or precomputed: the data is a kernel matrix [n, n], and new points are rows of
+    /// Kernel expression (see `mercer kernels`, with the units of its numbers), or precomputed: the data is a kernel matrix [n, n], and new points are rows of
     /// their values with the n points, [m, n]
     #[arg(long, value_name = "EXPRESSION", default_value = "rbf(lengthscale=median)")]
     kernel: String,
 
     /// How the pairs are found
-    #[arg(long, default_value = "krylov", value_parser = methods::by_name())]
-    method: &'static methods::Entry,
+    #[arg(long, default_value = "krylov", value_parser = offered::name::<Size>())]
+    method: &'static str,
 
     /// Number of eigenpairs
     #[arg(long, short, value_name = "N", default_value_t = 10)]
@@ -44,7 +46,7 @@ pub struct Fit {
 
     /// Precision of kernel values, bf16 for networks only; sums are always taken in f64. Without it, kernel values are
     /// f64 and networks train in tf32 on a GPU
-    #[arg(long, value_parser = methods::precisions())]
+    #[arg(long, value_parser = values::precisions())]
     precision: Option<Precisions>,
 
     /// Scaling of the columns before the fit; stored in the model [default: standard for tables, none for images and generated sets]
@@ -61,14 +63,15 @@ pub struct Fit {
 
     /// Model file to write; with --samples and a name in .npy the functions at the points, an array [n, C, k]
     #[arg(long, short, visible_alias = "model", value_name = "FILE")]
-    out: Option<PathBuf>,
+    out: Option<NewFile>,
 
     /// Report to write: spectrum, certificate, eigenfunctions over the data, embedding, training
     #[arg(long, value_name = "FILE.html")]
-    report: Option<PathBuf>,
+    report: Option<NewFile>,
 
-    /// Functions sampled at the points, an array [S, n] or [S, n, C]: their kernel FᵀF/S instead of --kernel. An .npy of
-    /// f4 or f8 stays in its file and may be larger than memory
+    /// Functions sampled at the points, an array [S, n] or [S, n, C]: their kernel FᵀF/S instead of --kernel. Averages are over
+    /// points and outputs, n·C values: eigenvalues are 1/C of those with sums over outputs. An .npy of f4 or f8 stays in its file
+    /// and may be larger than memory
     #[arg(long, value_name = "FILE", conflicts_with_all = ["kernel", "certify", "scale", "precision"])]
     samples: Option<String>,
 
@@ -80,7 +83,10 @@ pub struct Fit {
     reader: Reader,
 
     #[command(flatten)]
-    options: methods::Options,
+    options: Given<Size>,
+
+    #[command(flatten)]
+    ranks: Ranks,
 }
 
 fn is_one(outputs: &usize) -> bool {
@@ -91,7 +97,7 @@ fn is_one(outputs: &usize) -> bool {
 #[derive(Serialize)]
 pub struct Fitted<'a> {
     method: &'a str,
-    kernel: &'a str,
+    kernel: String,
     data: &'a str,
     n: usize,
     d: usize,
@@ -108,12 +114,12 @@ pub struct Fitted<'a> {
 }
 
 impl Fit {
-    pub fn run(mut self, context: &Context) -> Result<()> {
-        self.options.training.math = self.precision.map(|precision| precision.networks);
-        let out = self.out.as_deref().map(Output::new).transpose()?;
+    pub fn run(self, context: &Context) -> Result<()> {
+        let out = self.out.as_ref().map(Output::new).transpose()?;
         let kernel = if self.kernel == PRECOMPUTED { None } else { Some(Expression::parse(&self.kernel)?) };
-        let page = self.report.as_deref().map(|path| Output::with_extension(path, &["html"])).transpose()?;
-        methods::check(self.method, &self.options)?;
+        let page = self.report.as_ref().map(|path| Output::with_extension(path, &["html"])).transpose()?;
+        let entry = learn::spectra().find(self.method)?;
+        learn::spectra().check(entry, self.options.options())?;
         let bar = context.bar();
         let fit_context = FitContext {
             precision: self.precision.map_or(Precision::F64, |precision| precision.kernel),
@@ -151,9 +157,9 @@ impl Fit {
         }
         let Some(kernel) = kernel else { return self.fit_matrix(fit_context, out, page, context) };
         // Each rank has all points of a method that trains networks, and its part of every batch.
-        let in_parts = context.group.is_single() || !self.method.trains();
+        let in_parts = context.group.is_single() || !entry.can.trains;
         if let Some(large) = in_parts.then(|| self.reader.large(&self.data, |_| 0, context)).transpose()?.flatten() {
-            match methods::size_in_blocks(self.method, &self.options, large.n(), self.k) {
+            match self.method(large.n())?.blocks() {
                 Some(size) => {
                     fail_if!(
                         page.is_some(),
@@ -163,13 +169,9 @@ impl Fit {
                 }
                 None if !context.group.is_single() => {
                     fail_if!(
-                        !["krylov", "exact"].contains(&self.method.name) || page.is_some(),
+                        !entry.can.shards || page.is_some(),
                         "{} not run on several ranks; the methods krylov, exact, nystrom, rff (without --ritz) and those that train networks do",
-                        if page.is_some() {
-                            "--report does".into()
-                        } else {
-                            format!("--method {} does", self.method.name)
-                        }
+                        if page.is_some() { "--report does".into() } else { format!("--method {} does", entry.name) }
                     );
                     return self.fit_ranks(large, &kernel, fit_context, out, context);
                 }
@@ -186,7 +188,8 @@ impl Fit {
             Some(file) => Some(self.reader.open_like(file, &schema, context)?),
             None => held_out.map(|table| encoded(&schema, table, context)).transpose()?,
         };
-        let kernel = kernel.resolve(&train.x, context.seed)?;
+        let kernel =
+            units::for_columns_said(&[kernel], Some(&schema), context).remove(0).resolve(&train.x, context.seed)?;
         let operator = fit_context.kernel_operator(&kernel, &train.x)?;
         let held_out = held_out.as_ref().map(|data| data.x.rows().into());
         let spectrum = self.spectrum(&operator, held_out, fit_context, context)?;
@@ -202,7 +205,7 @@ impl Fit {
     /// The pairs of rows that do not fit into memory, from `(features, landmarks)`.
     fn fit_blocks(
         &self,
-        (large, (features, landmarks)): (TableBlocks, (usize, usize)),
+        (large, BlockSize { features, landmarks }): (TableBlocks, BlockSize),
         kernel: &Expression,
         fit_context: FitContext,
         out: Option<Output>,
@@ -222,11 +225,12 @@ impl Fit {
         let keep = |n: usize| BlockProblem::rows_in_memory(n, landmarks, context.seed);
         let data = self.reader.first_pass(large, (self.scale, None, held_out), &keep, context)?;
         let (_, some) = data.rows(&Expression::rows(data.drawn_of(), context.seed));
+        let kernel = units::for_columns_said(std::slice::from_ref(kernel), Some(data.schema()), context).remove(0);
         let kernel = kernel.resolve(&some.x, context.seed)?;
         let fresh =
             self.certify.as_ref().map(|file| self.reader.open_like(file, data.schema(), context)).transpose()?;
         let fresh = fresh.as_ref().or(data.held_out()).map(|data| data.x.rows().into());
-        let method = (self.method.make)(&self.options, data.n(), self.k);
+        let method = self.method(data.n())?;
         // A pass that ends early on one rank ends at another block on the next.
         let interrupt = fit_context.interrupt.filter(|_| context.group.is_single());
         let fit_context = FitContext { interrupt, ..fit_context };
@@ -254,6 +258,7 @@ impl Fit {
             context,
         )?;
         let (_, some) = data.rows(&Expression::rows(data.drawn_of(), context.seed));
+        let kernel = units::for_columns_said(std::slice::from_ref(kernel), Some(data.schema()), context).remove(0);
         let kernel = kernel.resolve(&some.x, context.seed)?;
         let fresh =
             self.certify.as_ref().map(|file| self.reader.open_like(file, data.schema(), context)).transpose()?;
@@ -287,6 +292,12 @@ impl Fit {
         show(&spectrum, &schema, None, out, context)
     }
 
+    /// The method that was asked for, for `n` points.
+    fn method(&self, n: usize) -> Result<Box<dyn Method + Send>> {
+        let math = self.precision.map(|precision| precision.networks);
+        learn::spectra().build(self.method, self.options.options(), &Size { math, ..Size::new(n, self.k) })
+    }
+
     /// The pairs of any operator, by the method that was asked for.
     fn spectrum(
         &self,
@@ -295,7 +306,7 @@ impl Fit {
         context: FitContext,
         program: &Context,
     ) -> Result<Spectrum> {
-        let method = (self.method.make)(&self.options, operator.n(), self.k);
+        let method = self.method(operator.n())?;
         let problem = Problem { operator, k: self.k, context };
         Ok(self.noted(Spectrum::fit(method.as_ref(), &problem, held_out)?, program))
     }
@@ -370,8 +381,7 @@ fn write_report(
     context: &Context,
 ) -> Result<()> {
     let Some(page) = page else { return Ok(()) };
-    page.text(&report::write(spectrum, Some(schema), shown.as_ref(), context).html())?;
-    context.wrote(&page);
+    context.written(&page, page.text(&report::write(spectrum, Some(schema), shown.as_ref(), context).html()));
     Ok(())
 }
 
@@ -384,13 +394,13 @@ fn show(
     context: &Context,
 ) -> Result<()> {
     if let Some(out) = &out {
-        match psi.filter(|_| out.is("npy")) {
-            Some(psi) => write_npy(out.path(), by_output(spectrum, psi).view())?,
-            None => spectrum.save_with(Some(schema), out.path())?,
-        }
-        context.wrote(out);
+        let outcome = match psi.filter(|_| out.is("npy")) {
+            Some(psi) => write_npy(out.path(), by_output(spectrum, psi).view()),
+            None => spectrum.save_with(Some(schema), out.path()),
+        };
+        context.written(out, outcome);
     }
-    context.costly_result(&fitted(spectrum), || described(spectrum))
+    context.costly_result(&fitted(spectrum, Some(schema)), || described(spectrum, Some(schema)))
 }
 
 /// Functions `[n·C, k]` as `[n, C, k]`.
@@ -400,11 +410,11 @@ pub fn by_output(spectrum: &Spectrum, psi: Array2<f64>) -> Array3<f64> {
 }
 
 /// The spectrum as an object.
-pub fn fitted(spectrum: &Spectrum) -> Fitted<'_> {
+pub fn fitted<'a>(spectrum: &'a Spectrum, schema: Option<&Schema>) -> Fitted<'a> {
     let origin = &spectrum.origin;
     Fitted {
         method: &origin.method,
-        kernel: &origin.kernel,
+        kernel: units::as_written(&origin.kernel, schema),
         data: &origin.data,
         n: origin.n,
         d: origin.d,
@@ -420,8 +430,8 @@ pub fn fitted(spectrum: &Spectrum) -> Fitted<'_> {
 }
 
 /// The spectrum as a table with its certificate in words.
-pub fn described(spectrum: &Spectrum) -> String {
-    let origin = &spectrum.origin;
+pub fn described(spectrum: &Spectrum, schema: Option<&Schema>) -> String {
+    let origin = &units::origin_as_written(&spectrum.origin, schema);
     let data = if origin.data.is_empty() { "unnamed data" } else { &origin.data };
     let mut said = certificate::origin(origin, &format!("of {data}"), "") + "\n\n";
     said += &text::table(&HEADINGS, &rows(&spectrum.eigenvalues, &spectrum.certificate));

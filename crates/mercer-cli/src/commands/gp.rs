@@ -2,29 +2,29 @@
 
 use super::predict::Predictions;
 use crate::certificate;
-use crate::columns::lengthscales_of;
+use crate::columns::Lengthscales;
 use crate::context::Context;
 use crate::examples::{Examples, Outputs, Parts};
 use crate::gp_page;
-use crate::methods::{self, number};
 use crate::noted::joined;
-use crate::output::Output;
+use crate::output::{NewFile, Output};
 use crate::process::{Judged, Process};
 use crate::text;
+use crate::units;
 use crate::usage::with_options;
+use crate::values::{self, number};
 use clap::{Args, ValueEnum};
 use mercer::apply::{
     FeatureProcess, Fit, GaussianProcess, GaussianProcessClassifier, IntervalReport, IterativeProcess, ProcessFeatures,
     SavedPredict, Tuning, interval_factor,
 };
-use mercer::data::{Dataset, Target};
+use mercer::data::{Dataset, Schema, Target};
 use mercer::kernel::Expression;
 use mercer::operator::Precision;
 use mercer::{Error, FitContext, Result, fail_if};
 use mercer_figure::report::Table;
-use ndarray::Array2;
+use ndarray::{Array2, Axis};
 use serde_json::json;
-use std::path::PathBuf;
 
 /// Most rows of the exact posterior by default: its factorisation takes seconds there.
 const EXACT: usize = 8000;
@@ -40,7 +40,7 @@ pub struct Gp {
     #[command(flatten)]
     examples: Examples,
 
-    /// Kernel expression (see `mercer kernels`); lengthscales auto and ard, the amplitude of each term and the noise are found by the
+    /// Kernel expression (see `mercer kernels`, with the units of its numbers); lengthscales auto and ard, the amplitude of each term and the noise are found by the
     /// marginal likelihood
     #[arg(long, value_name = "EXPRESSION", default_value = "rbf(lengthscale=auto)")]
     kernel: String,
@@ -68,7 +68,7 @@ pub struct Gp {
     search_rows: Option<u32>,
 
     /// cg: precision of kernel values; f32 takes about half the time
-    #[arg(long, default_value = "f64", value_parser = methods::precision())]
+    #[arg(long, default_value = "f64", value_parser = values::precision())]
     precision: Precision,
 
     /// Level of the intervals of numbers
@@ -77,7 +77,7 @@ pub struct Gp {
 
     /// Report to write: measures, the posterior over the line or the plane, reliability diagrams of classes
     #[arg(long, value_name = "FILE.html")]
-    report: Option<PathBuf>,
+    report: Option<NewFile>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -111,7 +111,7 @@ enum Posterior {
 impl Gp {
     pub fn run(self, context: &Context) -> Result<()> {
         let outputs = self.examples.outputs()?;
-        let page = self.report.as_deref().map(|path| Output::with_extension(path, &["html"])).transpose()?;
+        let page = self.report.as_ref().map(|path| Output::with_extension(path, &["html"])).transpose()?;
         fail_if!(
             self.precision != Precision::F64 && self.method != Way::Cg,
             "--precision is for --method cg; the other methods compute in f64"
@@ -130,12 +130,13 @@ impl Gp {
             // x·x'/S of the values of S functions
             Some(_) => Expression::parse(&format!("{}*linear", 1.0 / train.d() as f64))?,
         };
+        let kernel = units::for_columns_said(&[kernel], schema.as_ref(), context).remove(0);
         let fitted = context.fitting(|fit| {
             let fit = FitContext { data: &self.examples.data, precision: self.precision, ..*fit };
             self.fit(kernel, &train, &fit, context)
         })?;
         fitted.model().notes().iter().for_each(|note| context.warn(with_options(note)));
-        outputs.write_model(fitted.model(), schema.as_ref(), context)?;
+        outputs.write_model(fitted.model(), schema.as_ref(), context);
         let left_out = fitted.left_out(&train, self.level)?;
         let mut reports: Vec<(&str, Judged)> = left_out.map(|report| ("left out", report)).into_iter().collect();
         for (name, data) in [("holdout", &held_out), ("test", &new)] {
@@ -145,17 +146,13 @@ impl Gp {
         }
         if let Some(page) = page {
             let others = [("holdout", &held_out), ("test", &new)];
+            let others = others.map(|(name, data)| (name, data.clone().map(Dataset::labelled)));
             let others: Vec<_> = others.iter().filter_map(|(name, data)| Some((*name, data.as_ref()?))).collect();
-            page.text(
-                &self
-                    .page(&fitted, &reports)
-                    .page(&self.title(), schema.as_ref(), &train, &others)?
-                    .command(&context.command)
-                    .html(),
-            )?;
-            context.wrote(&page);
+            let report = self.page(&fitted, &reports, schema.as_ref());
+            let report = report.page(&self.title(), schema.as_ref(), &train, &others)?.command(&context.command);
+            context.written(&page, page.text(&report.html()));
         }
-        self.show(&fitted, &train, &reports, outputs.out, context)
+        self.show(&fitted, (&train, schema.as_ref()), &reports, outputs.out, context)
     }
 
     fn title(&self) -> String {
@@ -163,11 +160,16 @@ impl Gp {
     }
 
     /// What the report shows of a fitted process.
-    fn page<'a>(&self, fitted: &'a Process, reports: &[(&str, Judged)]) -> gp_page::Process<'a> {
+    fn page<'a>(
+        &self,
+        fitted: &'a Process,
+        reports: &[(&str, Judged)],
+        schema: Option<&Schema>,
+    ) -> gp_page::Process<'a> {
         let (origin, (what, likelihood, _)) = (fitted.model().origin(), fitted.likelihood());
         let mut facts = vec![
             ("method", origin.method.clone()),
-            ("kernel", origin.kernel.clone()),
+            ("kernel", units::as_written(&origin.kernel, schema)),
             (what, text::number(likelihood, 6)),
         ];
         facts.extend(fitted.noise().map(|noise| ("deviation of the noise", text::number(noise.sqrt(), 4))));
@@ -276,9 +278,10 @@ impl Gp {
                 let intervals = intervals(fitted.model(), data, self.level)?;
                 let headings = ["mean", "deviation", "low", "high"].map(String::from);
                 out.map(|out| out.matrix(intervals.view(), &headings)).transpose()?;
-                let column = |j: usize| intervals.column(j).to_vec();
-                match &data.y {
-                    Some(Target::Values(truth)) => {
+                match data.known() {
+                    Some((Target::Values(truth), rows)) => {
+                        let intervals = rows.map_or_else(|| intervals.clone(), |rows| intervals.select(Axis(0), rows));
+                        let column = |j: usize| intervals.column(j).to_vec();
                         let report = IntervalReport::new(truth, &column(0), &column(1), self.level)?;
                         Some(Judged::Numbers(report))
                     }
@@ -292,15 +295,30 @@ impl Gp {
         Ok(judged)
     }
 
+    /// The lengthscales of the kernel, and how much each column changes the prediction.
+    fn lengthscales(
+        &self,
+        fitted: &Process,
+        (train, schema): (&Dataset, Option<&Schema>),
+        context: &Context,
+    ) -> Result<Option<Lengthscales>> {
+        match self.samples {
+            Some(_) => Ok(None),
+            None => Lengthscales::of(fitted.kernel(), fitted.model(), train, schema, context.seed),
+        }
+    }
+
     fn show(
         &self,
         fitted: &Process,
-        train: &Dataset,
+        (train, schema): (&Dataset, Option<&Schema>),
         reports: &[(&str, Judged)],
         out: Option<Output>,
         context: &Context,
     ) -> Result<()> {
-        let (origin, search, data) = (fitted.model().origin(), fitted.search(), &self.examples.data);
+        let origin = &units::origin_as_written(fitted.model().origin(), schema);
+        let (search, data) = (fitted.search(), &self.examples.data);
+        let lengthscales = self.lengthscales(fitted, (train, schema), context)?;
         let (what, likelihood, error) = fitted.likelihood();
         let (iteration, iterated) = fitted.iteration().unzip();
         let mut object = json!({
@@ -308,6 +326,9 @@ impl Gp {
             "noise": fitted.noise(), "log_likelihood": likelihood,
             "log_likelihood_error": error, "conjugate_gradients": iteration, "search": search, "seconds": origin.seconds, "out": out,
         });
+        if let Some(found) = &lengthscales {
+            object["lengthscales"] = found.object();
+        }
         for (name, report) in reports {
             object[name.replace(' ', "_")] = report.object();
         }
@@ -326,8 +347,8 @@ impl Gp {
                 text::count(search.starts.len(), "start"),
                 text::count(search.rows, "row"),
             );
-            if let Some(lengthscales) = fitted.kernel().lengthscale_of_columns() {
-                said += &format!("\n{}", lengthscales_of(lengthscales, &train.columns).text());
+            if let Some(found) = &lengthscales {
+                said += &format!("\n{}", found.noted().text());
             }
             let (headings, rows) = rows(reports);
             if !rows.is_empty() {

@@ -2,9 +2,10 @@
 
 use crate::context::Context;
 use crate::input::{Reader, scaling};
-use crate::methods;
-use crate::output::{self, Output};
+use crate::output::{self, NewFile, Output};
 use crate::text;
+use crate::units;
+use crate::values;
 use clap::Args;
 use mercer::data::{Dataset, Element, Scaling};
 use mercer::kernel::{Expression, Kernel};
@@ -12,7 +13,6 @@ use mercer::operator::{Precision, Real, gram_rows};
 use mercer::{Error, Result};
 use serde_json::json;
 use std::fmt::Display;
-use std::path::PathBuf;
 use std::time::Instant;
 
 /// Write the kernel matrix of a data set; it may be larger than memory
@@ -30,7 +30,7 @@ pub struct Gram {
     cross: Option<String>,
 
     /// Precision of the matrix
-    #[arg(long, default_value = "f64", value_parser = methods::precision())]
+    #[arg(long, default_value = "f64", value_parser = values::precision())]
     precision: Precision,
 
     /// Scaling of the columns, by those of the rows' data
@@ -39,7 +39,7 @@ pub struct Gram {
 
     /// Matrix to write, .npy or .csv
     #[arg(long, short, value_name = "FILE")]
-    out: PathBuf,
+    out: NewFile,
 
     #[command(flatten)]
     reader: Reader,
@@ -51,18 +51,20 @@ impl Gram {
         let kernel = Expression::parse(&self.kernel)?;
         let (rows, schema) = self.reader.features(&self.data, Some(self.scale), context)?;
         let columns = self.cross.as_ref().map(|file| self.reader.open_like(file, &schema, context)).transpose()?;
-        let kernel = kernel.resolve(&rows.x, context.seed)?;
+        let kernel =
+            units::for_columns_said(&[kernel], Some(&schema), context).remove(0).resolve(&rows.x, context.seed)?;
         let (n, m) = (rows.n(), columns.as_ref().map_or(rows.n(), Dataset::n));
         let bytes = (n as u64).saturating_mul(m as u64).saturating_mul(self.precision.bytes());
         let start = Instant::now();
         let write = if self.precision == Precision::F64 { write::<f64> } else { write::<f32> };
         write(&kernel, &rows, columns.as_ref(), context, &out)?;
         let seconds = start.elapsed().as_secs_f64();
+        let shown = units::as_written(&kernel.to_string(), Some(&schema));
         let object = json!({
-            "kernel": kernel.to_string(), "rows": n, "columns": m, "bytes": bytes, "seconds": seconds, "out": out,
+            "kernel": shown, "rows": n, "columns": m, "bytes": bytes, "seconds": seconds, "out": out,
         });
         context.costly_result(&object, || {
-            output::written(&self.out, &format!("{n} × {m}"), bytes, &text::rounded(&kernel.to_string()), seconds)
+            output::written(&self.out, &format!("{n} × {m}"), bytes, &text::rounded(&shown), seconds)
         })
     }
 }

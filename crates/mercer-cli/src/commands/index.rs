@@ -4,14 +4,15 @@ use crate::codes::{Coded, Coder, METRICS, absolute, labels};
 use crate::context::Context;
 use crate::graph::{self, ROUNDINGS};
 use crate::input::Source as Rows;
-use crate::methods::choice;
-use crate::output::Output;
+use crate::output::{NewFile, Output};
 use crate::text;
+use crate::values::choice;
 use clap::Args;
 use mercer::data::Target;
 use mercer::error::human_bytes;
-use mercer::retrieval::{About, Index as File, Items, Metric, Rounding, Source};
+use mercer::retrieval::{About, Blurred, Index as File, Items, Kept, Metric, Rounding, Source};
 use mercer::{Error, Result, fail_if};
+use ndarray::Array2;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -48,7 +49,7 @@ pub struct Index {
 
     /// Index to write
     #[arg(long, short, value_name = "FILE")]
-    out: PathBuf,
+    out: NewFile,
 
     #[command(flatten)]
     source: Rows,
@@ -80,8 +81,9 @@ impl Index {
             graph: self.graph,
         };
         let labels = labels(data.y);
-        let codes = codes.mapv(|v| v as f32);
-        let items = Items { codes: codes.view(), labels: labels.as_ref(), names: names.as_deref() };
+        let Kept { codes, centre } = self.kept(codes, rows, context);
+        let items =
+            Items { codes: codes.view(), centre: centre.as_deref(), labels: labels.as_ref(), names: names.as_deref() };
         if let Some(rounding) = self.graph {
             graph::write(&graph::beside(&self.out), codes.view(), self.metric, rounding)?;
         }
@@ -105,6 +107,25 @@ impl Index {
                 text::seconds(seconds)
             )
         })
+    }
+}
+
+impl Index {
+    /// Codes in single precision. Says so where that may change the order of neighbours.
+    fn kept(&self, codes: Array2<f64>, rows: &str, context: &Context) -> Kept {
+        let kept = Kept::of(codes.view(), self.metric);
+        let Blurred { rows: moved, of } = kept.blurred(codes.view(), self.metric, context.seed);
+        if moved > 0 {
+            let remedy = match self.metric {
+                Metric::Cosine => "subtract the mean of each column, or take --metric euclidean, which does",
+                Metric::Euclidean => "such codes are too close together for an index",
+            };
+            context.warn(format_args!(
+                "{moved} of {of} codes of `{rows}`, drawn at random, are rounded to single precision by more than a thousandth of the \
+                 distance to their nearest item: hits may come in another order; {remedy}"
+            ));
+        }
+        kept
     }
 }
 

@@ -8,6 +8,7 @@ use crate::input;
 use crate::noted::joined;
 use crate::output::numbered;
 use crate::text;
+use crate::units;
 use clap::Args;
 use mercer::Result;
 use mercer::apply::Fitted;
@@ -32,8 +33,8 @@ impl Inspect {
         let columns = || schema.as_ref().map(columns).unwrap_or_default();
         let (mut object, said) = match &content {
             Content::Spectrum(spectrum) => {
-                let inspected = Inspected { fitted: fit::fitted(spectrum), schema: schema.as_ref() };
-                return context.result(&inspected, || spectrum_in_words(spectrum) + &columns());
+                let inspected = Inspected { fitted: fit::fitted(spectrum, schema.as_ref()), schema: schema.as_ref() };
+                return context.result(&inspected, || spectrum_in_words(spectrum, schema.as_ref()) + &columns());
             }
             Content::Fitted(fitted) => estimator(fitted, schema.as_ref()),
             Content::Network(network) => classifier(network),
@@ -51,23 +52,28 @@ struct Inspected<'a> {
     schema: Option<&'a Schema>,
 }
 
-fn spectrum_in_words(spectrum: &Spectrum) -> String {
-    let origin = &spectrum.origin;
+fn spectrum_in_words(spectrum: &Spectrum, schema: Option<&Schema>) -> String {
+    let origin = &units::origin_as_written(&spectrum.origin, schema);
     let precision = format!("{:?}", origin.precision).to_lowercase();
-    let said = fit::described(spectrum);
+    let said = fit::described(spectrum, schema);
     format!("{said}\nKernel: {}\nFitted with seed {}, kernel values in {precision}.\n", origin.kernel, origin.seed)
 }
 
 fn estimator(fitted: &Fitted, schema: Option<&Schema>) -> (Value, String) {
     let about = |origin: &Origin, use_it: &str| {
+        let origin = &units::origin_as_written(origin, schema);
         let data = if origin.data.is_empty() { String::new() } else { format!(" on {}", origin.data) };
         let said = certificate::origin(origin, &format!("fitted{data}"), "");
         format!("{said}\nKernel: {}\nUse: {use_it}\n", origin.kernel)
     };
     match fitted {
         Fitted::Predict(fitted) => {
-            let said = about(fitted.origin(), "mercer predict MODEL NEW.csv --out p.csv");
             let mut object = json!({ "kind": "prediction", "origin": fitted.origin() });
+            if let Some(functions) = fitted.functions_of_network() {
+                object["functions"] = json!(functions);
+                return (object, of_functions(fitted.origin(), functions));
+            }
+            let said = about(fitted.origin(), "mercer predict MODEL NEW.csv --out p.csv");
             let Some(importances) = fitted.importances() else { return (object, said) };
             object["importances"] = json!(importances);
             let names = schema.map_or_else(|| numbered("column ", importances.columns.len()), Schema::features);
@@ -85,6 +91,18 @@ fn estimator(fitted: &Fitted, schema: Option<&Schema>) -> (Value, String) {
             (object, format!("{said}\n{}", eigenmap::table(fitted.eigenvalues(), certificate)))
         }
     }
+}
+
+/// A model of the outputs and functions of a network that is not in the file.
+fn of_functions(origin: &Origin, functions: usize) -> String {
+    let (outputs, rows) = (text::count(origin.outputs, "output"), text::count(origin.n, "row"));
+    format!(
+        "{}: {} of a network of another program with {outputs}, at {rows}, in {}\nUse: mercer predict MODEL --logits Z.npy --samples \
+         F.npy --out p.csv, with the network's outputs and functions at new rows, or --jacobians as it was fitted\n",
+        origin.method,
+        text::count(functions, "function"),
+        text::seconds(origin.seconds)
+    )
 }
 
 fn classifier(network: &Classifier) -> (Value, String) {

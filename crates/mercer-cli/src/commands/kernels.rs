@@ -54,7 +54,10 @@ fn listed(kernels: &[Entry]) -> String {
     said += "polynomial(constant, slope, ...), exp_normalized(gamma, shift).\n";
     said += "A lengthscale of median is the median distance between points of the data (of inner products, the median norm; of ntk and\n";
     said += "nngp, the median norm over the root of the number of columns; of periodic, 1); auto is what predicts a target best, and\n";
-    said + "ard the same for each column: linear(lengthscale=ard), ntk(depth=2, lengthscale=[1, 0.5]).\n"
+    said += "ard the same for each column: linear(lengthscale=ard), ntk(depth=2, lengthscale=[1, 0.5]).\n";
+    said += "A lengthscale is in the unit of the columns as the kernel sees them: a number counts standard deviations where a command\n";
+    said += "standardises columns, as it does with those of tables (--scale). A period is always in the unit of its own column.\n";
+    said
 }
 
 /// The meaning and the allowed values; the help of a lengthscale states both.

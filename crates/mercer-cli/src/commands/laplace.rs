@@ -3,12 +3,14 @@
 use super::laplace_shown::{Counts, Outcome};
 use crate::context::Context;
 use crate::function_files::FunctionFiles;
-use crate::input::Reader;
-use crate::methods::choice;
+use crate::input::{Reader, labelled};
+use crate::judging::{JudgedRows, Judging};
 use crate::network::{Foreign, Input};
+use crate::output::NewFile;
 use crate::posterior::Rows;
 use crate::text;
-use crate::uncertainty::{About, Answers, Judged, WITHOUT_TEST, choices, halves};
+use crate::uncertainty::{About, Answers, Judged, choices, halves};
+use crate::values::choice;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use mercer::apply::Predict;
@@ -19,7 +21,7 @@ use mercer::laplace::{Cost, FittedLaplace, Laplace as Settings, Method, Predicti
 use mercer::{Error, FitContext, Result, fail_if};
 use ndarray::ArrayView2;
 use serde_json::json;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -49,23 +51,13 @@ pub struct Laplace {
     #[arg(long, default_value = "auto", value_parser = methods())]
     pub(super) method: String,
 
-    /// How the precision of the prior is found: by the marginal likelihood, or by the NLL on the validation rows [default: likelihood;
-    /// with --logits validation]
-    #[arg(long, value_parser = choice(&[("likelihood", Prior::Likelihood), ("validation", Prior::Validation)]))]
-    pub(super) prior: Option<Prior>,
+    /// How the precision of the prior, and the noise of a number, are found: by the NLL on the validation rows, or by the marginal
+    /// likelihood, which may give posteriors far worse than the network alone
+    #[arg(long, default_value = "validation", value_parser = choice(&[("validation", Prior::Validation), ("likelihood", Prior::Likelihood)]))]
+    pub(super) prior: Prior,
 
-    /// Rows to find the temperature, and what else is validated, on: a file or named set that the network has not seen, or a share of
-    /// the data to hold out
-    #[arg(long, value_name = "DATA|SHARE", default_value = "0.2")]
-    pub(super) validation: String,
-
-    /// Labelled rows to measure all methods on [default: the validation rows]
-    #[arg(long, value_name = "DATA")]
-    pub(super) test: Option<String>,
-
-    /// Rows of another distribution, to be told from the test rows
-    #[arg(long, value_name = "DATA")]
-    pub(super) ood: Option<String>,
+    #[command(flatten)]
+    pub(super) judging: Judging,
 
     /// Draws of the outputs for each row whose mean probabilities are taken [default: the probit approximation]
     #[arg(long, value_name = "N")]
@@ -81,11 +73,11 @@ pub struct Laplace {
 
     /// Model file to write, for `mercer predict`
     #[arg(long, short, visible_alias = "model", value_name = "FILE")]
-    pub(super) out: Option<PathBuf>,
+    pub(super) out: Option<NewFile>,
 
     /// Report to write, with reliability diagrams
     #[arg(long, value_name = "FILE.html")]
-    pub(super) report: Option<PathBuf>,
+    pub(super) report: Option<NewFile>,
 
     #[command(flatten)]
     foreign: Foreign,
@@ -106,17 +98,7 @@ fn methods() -> impl TypedValueParser<Value = String> {
 struct Given {
     network: Arc<Classifier>,
     schema: Schema,
-    fit: Labelled,
-    validation: Labelled,
-    test: Option<Labelled>,
-    ood: Option<Dataset>,
-}
-
-impl Given {
-    /// The rows that methods are measured on.
-    fn measured(&self) -> &Labelled {
-        self.test.as_ref().unwrap_or(&self.validation)
-    }
+    rows: JudgedRows,
 }
 
 impl Laplace {
@@ -138,9 +120,13 @@ impl Laplace {
                 Err(error) => return Err(error),
             }
         }
-        let (names, y) = (given.schema.features(), target(&given.fit));
-        let rows = Rows { x: given.fit.x.view(), names: &names, y: &y, scaler: given.schema.scaler() };
-        let counts = Counts { fit: given.fit.n(), validation: given.validation.n(), measured: given.measured().n() };
+        let (names, y) = (given.schema.features(), target(&given.rows.fit));
+        let rows = Rows { x: given.rows.fit.x.view(), names: &names, y: &y, scaler: given.schema.scaler() };
+        let counts = Counts {
+            fit: given.rows.fit.n(),
+            validation: given.rows.validation.n(),
+            measured: given.rows.measured().n(),
+        };
         self.finish(&all, counts, Some((&given.schema, &rows)), outputs, context)
     }
 
@@ -154,51 +140,13 @@ impl Laplace {
         let file = Path::new(&self.first);
         let written = Classifier::load(file, context.device, None).ok().and_then(|written| written.schema);
         let (rows, schema) = match written {
-            Some(schema) => (self.reader.source.open_like(self.source(), &schema, context)?, schema),
+            Some(schema) => (labelled(self.reader.source.open_like(self.source(), &schema, context)?, context), schema),
             None => self.reader.features(self.source(), Some(Scaling::None), context)?,
         };
         let network = self.foreign.load(file, self.net.as_deref(), &rows, context)?;
         context.note(Input::new(&network.standardizer, network.foreign, rows.x.rows()).words);
-        let labelled = |rows: &Dataset| match network.number {
-            Some(_) => Labelled::with_numbers(rows),
-            None => Labelled::of(rows),
-        };
-        let open = |source: &str| self.reader.open_like(source, &schema, context);
-        let (fit, validation) = match self.validation.parse::<f64>() {
-            Ok(share) => {
-                self.note_share(share, context)?;
-                rows.split(share, context.seed)?
-            }
-            Err(_) => (rows, open(&self.validation)?),
-        };
-        let test = self.test.as_deref().map(open).transpose()?;
-        self.note_test(context);
-        let (fit, validation) = (labelled(&fit)?, labelled(&validation)?);
-        let test = test.as_ref().map(labelled).transpose()?;
-        let ood = self.ood.as_deref().map(open).transpose()?;
-        fail_if!(
-            ood.is_some() && network.number.is_some(),
-            "--ood is for classes: the network predicts a number, whose deviations `mercer predict` gives"
-        );
-        Ok(Given { network: Arc::new(network), schema, fit, validation, test, ood })
-    }
-
-    /// Checks a share of rows to hold out, and says what it means.
-    pub(super) fn note_share(&self, share: f64, context: &Context) -> Result<()> {
-        fail_if!(!(share > 0.0 && share < 1.0), "--validation must be a share between 0 and 1, or data, not {share}");
-        context.note(format_args!(
-            "{} of {} held out for validation; if the network was trained on them, give others by --validation",
-            text::percent(share),
-            self.source()
-        ));
-        Ok(())
-    }
-
-    /// Says so where methods are measured on the rows that choose among them, too.
-    pub(super) fn note_test(&self, context: &Context) {
-        if self.test.is_none() {
-            context.note(WITHOUT_TEST);
-        }
+        let rows = self.judging.read(rows, self.source(), &network, (&self.reader, &schema), context)?;
+        Ok(Given { network: Arc::new(network), schema, rows })
     }
 
     /// The methods to fit, baselines first. Says what each will take.
@@ -215,11 +163,12 @@ impl Laplace {
         let rate = self.rate(given)?;
         let (mut planned, mut rows) = (vec![], vec![]);
         for method in Method::ALL.into_iter().map(|method| self.with_functions(method)).filter(wanted) {
-            let Cost { bytes, fit, predict } = self.settings(method).cost(&given.network, given.fit.n())?;
+            let Cost { bytes, fit, predict } = self.settings(method).cost(&given.network, given.rows.fit.n())?;
             // τ by validation sees these rows once.
-            let searched = usize::from(self.prior == Some(Prior::Validation));
-            let others = given.measured().n() + 2 * given.ood.as_ref().map_or(0, Dataset::n);
-            let predicted = ((1 + searched) * given.validation.n() + others) * given.network.network.multiply_adds();
+            let searched = usize::from(self.prior == Prior::Validation);
+            let others = given.rows.measured().n() + 2 * given.rows.ood.as_ref().map_or(0, Dataset::n);
+            let predicted =
+                ((1 + searched) * given.rows.validation.n() + others) * given.network.network.multiply_adds();
             let seconds = (fit + predict * predicted as f64) * rate;
             let predict = format!("{}× the network", text::number(predict, 2));
             let remark = self.left_out(method.name(), seconds, bytes, context);
@@ -230,7 +179,7 @@ impl Laplace {
             rows.push([cells, vec![remark.unwrap_or_default()]].concat());
         }
         let table = text::table(&["method", "memory", "time", "prediction", "remark"], &rows);
-        context.note(format_args!("estimated for {}:\n{}", text::count(given.fit.n(), "row"), table.trim_end()));
+        context.note(format_args!("estimated for {}:\n{}", text::count(given.rows.fit.n(), "row"), table.trim_end()));
         Ok(planned)
     }
 
@@ -252,7 +201,7 @@ impl Laplace {
     /// Seconds for a multiply-add of the network, measured on a few rows.
     fn rate(&self, given: &Given) -> Result<f64> {
         const FEW: usize = 256;
-        let rows = given.fit.x.slice(ndarray::s![..given.fit.n().min(FEW), ..]);
+        let rows = given.rows.fit.x.slice(ndarray::s![..given.rows.fit.n().min(FEW), ..]);
         given.network.logits(rows)?;
         let start = Instant::now();
         given.network.logits(rows)?;
@@ -269,29 +218,29 @@ impl Laplace {
     }
 
     fn settings(&self, method: Method) -> Settings {
-        let (prior, tempered) = (self.prior.unwrap_or_default(), self.tempered && method.has_posterior());
-        Settings { method, prior, predictive: self.predictive(), tempered }
+        let tempered = self.tempered && method.has_posterior();
+        Settings { method, prior: self.prior, predictive: self.predictive(), tempered }
     }
 
     /// Fits a method, the `i`-th of `count`, and measures it.
     fn fitted(&self, method: Method, (i, count): (usize, usize), given: &Given, context: &Context) -> Result<Outcome> {
         let start = Instant::now();
-        let halves = halves(given.validation.n(), context.seed)?;
+        let halves = halves(given.rows.validation.n(), context.seed)?;
         let mut fits = context.fitting(|fit| {
             let stage = fit.stage(method.name(), i + 1, count);
             let fit = FitContext { data: self.source(), progress: &stage, ..*fit };
-            let choices = choices(given.validation.n(), &halves);
-            self.settings(method).fit_on(&given.network, &given.fit, &given.validation, &choices, &fit)
+            let choices = choices(given.rows.validation.n(), &halves);
+            self.settings(method).fit_on(&given.network, &given.rows.fit, &given.rows.validation, &choices, &fit)
         })?;
         let fit_seconds = start.elapsed().as_secs_f64();
         let start = Instant::now();
-        let by_other = |half: usize| answers(&fits[2 - half], given.validation.select(&halves[half]).x.view());
+        let by_other = |half: usize| answers(&fits[2 - half], given.rows.validation.select(&halves[half]).x.view());
         let validation = Answers::joined(&halves, [by_other(0)?, by_other(1)?]);
         let mut predict_seconds = start.elapsed().as_secs_f64();
         let fitted = fits.swap_remove(0);
         fitted.notes().iter().for_each(|note| context.warn(format_args!("{}: {note}", method.name())));
         let start = Instant::now();
-        let test = given.test.as_ref().map(|rows| answers(&fitted, rows.x.view())).transpose()?;
+        let test = given.rows.test.as_ref().map(|rows| answers(&fitted, rows.x.view())).transpose()?;
         if test.is_some() {
             predict_seconds = start.elapsed().as_secs_f64();
         }
@@ -302,8 +251,9 @@ impl Laplace {
             seconds: [fit_seconds, predict_seconds],
         };
         let test = test.as_ref().unwrap_or(&validation);
-        let ood = given.ood.as_ref().map(|rows| answers(&fitted, rows.x.to_f64().view())).transpose()?;
-        let judged = Judged::new(about, (&given.validation, &validation), (given.measured(), test), ood.as_ref())?;
+        let ood = given.rows.ood.as_ref().map(|rows| answers(&fitted, rows.x.to_f64().view())).transpose()?;
+        let judged =
+            Judged::new(about, (&given.rows.validation, &validation), (given.rows.measured(), test), ood.as_ref())?;
         Ok(Outcome { name: method.name(), model: Box::new(fitted), judged })
     }
 }
@@ -320,7 +270,8 @@ fn object(fitted: &FittedLaplace, seconds: f64) -> serde_json::Value {
         object["prior_precision"] = json!(fitted.found.value);
     }
     let (name, value) = match fitted.network.number {
-        Some(_) => ("noise", fitted.noise),
+        // σ², in units of the target.
+        Some(number) => ("noise", fitted.noise * number.spread.powi(2)),
         None => ("temperature", fitted.temperature),
     };
     object[name] = json!(value);

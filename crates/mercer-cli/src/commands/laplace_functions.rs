@@ -4,6 +4,8 @@ use super::laplace::Laplace;
 use super::laplace_shown::{Counts, Outcome};
 use crate::context::Context;
 use crate::function_files::Opened;
+use crate::input::{Beside, say_unscored};
+use crate::judging::Judging;
 use crate::text;
 use crate::uncertainty::{About, Answers, Judged, halves};
 use mercer::apply::Predict;
@@ -45,6 +47,10 @@ impl<'a> Part<'a> {
             rows.n()
         );
         let (mut network, mut rows) = (opened.network()?, rows);
+        if let Some((_, Some(known))) = rows.known() {
+            network = network.at(known);
+        }
+        rows = rows.labelled();
         if let Some(chosen) = chosen {
             (network, rows) = (network.at(chosen), rows.select(chosen));
         }
@@ -74,13 +80,13 @@ impl Laplace {
             self.source()
         );
         fail_if!(
-            self.prior == Some(Prior::Likelihood),
+            self.prior == Prior::Likelihood,
             "--prior likelihood needs the network's parameters, which --logits does not tell; use --prior validation"
         );
-        let share = self.validation.parse::<f64>().ok();
-        let sources = [Some(self.source()), share.is_none().then_some(&*self.validation)];
-        let sources: Vec<&str> =
-            sources.into_iter().chain([self.test.as_deref(), self.ood.as_deref()]).flatten().collect();
+        let share = self.judging.share(self.source(), context)?;
+        let Judging { validation, test, ood, .. } = &self.judging;
+        let sources = [Some(self.source()), share.is_none().then_some(&**validation)];
+        let sources: Vec<&str> = sources.into_iter().chain([test.as_deref(), ood.as_deref()]).flatten().collect();
         let opened = self.files.open(&sources, context)?;
         let given = self.given(&opened, share, context)?;
         let methods = self.function_methods(&given, context)?;
@@ -102,24 +108,27 @@ impl Laplace {
         let table = self.reader.table(self.source(), Some(task), context)?;
         let schema = self.reader.schema(&table, Some(Scaling::None), context)?;
         let rows = crate::input::encoded(&schema, table, context)?;
-        let other = |source: &str| self.reader.open_like(source, &schema, context);
+        let other = |beside: Beside| {
+            let rows = self.reader.open_beside(beside, &schema, context)?;
+            say_unscored(&rows, context);
+            beside.check(&rows, &schema)?;
+            Ok(rows)
+        };
         let mut rest = opened[1..].iter();
         let mut next = || rest.next().expect("a file for each set of rows");
         let (fit, validation) = match share {
             Some(share) => {
-                self.note_share(share, context)?;
                 let [kept, held_out] = split_rows(rows.n(), share, context.seed)?;
                 (Part::new(&opened[0], rows.clone(), Some(&kept))?, Part::new(&opened[0], rows, Some(&held_out))?)
             }
-            None => (Part::new(&opened[0], rows, None)?, Part::new(next(), other(&self.validation)?, None)?),
+            None => {
+                (Part::new(&opened[0], rows, None)?, Part::new(next(), other(self.judging.validation_rows())?, None)?)
+            }
         };
-        let test = self.test.as_deref().map(|source| Part::new(next(), other(source)?, None)).transpose()?;
-        self.note_test(context);
-        fail_if!(
-            self.ood.is_some() && opened[0].width() == 1,
-            "--ood is for classes: the network predicts a number, whose deviations `mercer predict` gives"
-        );
-        let ood = self.ood.as_ref().map(|_| next().network()).transpose()?;
+        let test = self.judging.test_rows(context);
+        let test = test.map(|beside| Part::new(next(), other(beside)?, None)).transpose()?;
+        self.judging.check_ood(opened[0].width() == 1)?;
+        let ood = self.judging.ood.as_ref().map(|_| next().network()).transpose()?;
         Ok(Given { fit, validation, test, ood })
     }
 

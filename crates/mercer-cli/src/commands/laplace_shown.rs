@@ -28,8 +28,8 @@ pub(super) struct Counts {
 impl Laplace {
     /// The files to write, checked before any work: the model and the report.
     pub(super) fn outputs(&self) -> Result<[Option<Output>; 2]> {
-        let out = self.out.as_deref().map(Output::new).transpose()?;
-        Ok([out, self.report.as_deref().map(|path| Output::with_extension(path, &["html"])).transpose()?])
+        let out = self.out.as_ref().map(Output::new).transpose()?;
+        Ok([out, self.report.as_ref().map(|path| Output::with_extension(path, &["html"])).transpose()?])
     }
 
     /// Chooses among fitted methods, writes what was asked for, and shows all of them. `table` has the schema of the rows and the rows
@@ -45,24 +45,25 @@ impl Laplace {
         let judged: Vec<&Judged> = all.iter().map(|outcome| &outcome.judged).collect();
         let (chosen, why) = chosen(&judged, &self.method, counts.validation);
         let judged = Judgement::new(judged.into_iter(), chosen, context.seed);
+        let warnings = judged.warnings();
+        warnings.iter().for_each(|warning| context.warn(warning));
         if let Some(out) = &out {
-            all[chosen].model.write(table.map(|(schema, _)| schema), out.path())?;
-            context.wrote(out);
+            context.written(out, all[chosen].model.write(table.map(|(schema, _)| schema), out.path()));
         }
-        let rows = self.test.as_deref().unwrap_or("the validation rows");
+        let rows = self.judging.measured_on();
         if let Some(report) = &report {
             let models: Vec<(&str, &dyn Predict)> =
                 all.iter().map(|outcome| (outcome.name, &*outcome.model as &dyn Predict)).collect();
             let drawn = table.map(|(_, rows)| rows.drawn(&models)).transpose()?.flatten();
             let of = if self.files.given() { self.files.logits[0].clone() } else { self.first.clone() };
             let title = format!("Uncertainty of {of} on {}", self.source());
-            report.text(&page(&judged, &title, &why, rows, drawn).command(&context.command).html())?;
-            context.wrote(report);
+            let page = page(&judged, &title, &why, rows, drawn).command(&context.command);
+            context.written(report, report.text(&page.html()));
         }
         let object = json!({
             "network": self.data.as_ref().map(|_| &self.first), "logits": self.files.logits, "data": self.source(),
             "n": counts.fit, "validation": counts.validation, "measured_on": rows, "rows": counts.measured,
-            "method": all[chosen].name, "why": why, "methods": judged.objects(), "out": out, "report": report,
+            "method": all[chosen].name, "why": why, "methods": judged.objects(), "warnings": warnings, "out": out, "report": report,
         });
         context.costly_result(&object, || format!("{}\n{}\n", judged.table(), why))
     }

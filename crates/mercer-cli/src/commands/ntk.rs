@@ -2,10 +2,10 @@
 
 use crate::context::Context;
 use crate::input::Reader;
-use crate::methods::{choice, positive};
 use crate::network::{Foreign, Single};
-use crate::output::{self, Output};
+use crate::output::{self, NewFile, Output};
 use crate::text;
+use crate::values::{choice, positive};
 use clap::{Args, ValueEnum};
 use mercer::Progress;
 use mercer::classifier::Classifier;
@@ -67,7 +67,7 @@ pub struct Ntk {
 
     /// Array to write: Θ [n, m, c, c] by exact, [n, m] by mean, F [S, n, c] by directions
     #[arg(long, short, value_name = "FILE.npy")]
-    out: PathBuf,
+    out: NewFile,
 
     #[command(flatten)]
     foreign: Foreign,

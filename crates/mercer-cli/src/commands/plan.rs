@@ -1,8 +1,8 @@
 //! `mercer plan`: what a spectrum of many points would take on many ranks.
 
 use crate::context::Context;
-use crate::methods::{self, positive};
 use crate::text;
+use crate::values::{self, positive};
 use clap::Args;
 use mercer::error::human_bytes;
 use mercer::kernel::Expression;
@@ -37,7 +37,7 @@ pub struct Plan {
     kernel: String,
 
     /// Precision of kernel values
-    #[arg(long, default_value = "f64", value_parser = methods::precision())]
+    #[arg(long, default_value = "f64", value_parser = values::precision())]
     precision: Precision,
 
     /// Numbers of ranks, each with the threads of this run

@@ -3,9 +3,9 @@
 use super::predict_blocks::Rows;
 use crate::context::Context;
 use crate::function_files::FunctionFiles;
-use crate::input::{SampleSource, Source, announce, model_memory, needs_out};
-use crate::output::{Output, quoted};
-use crate::score::{Score, score};
+use crate::input::{SampleSource, Source, announce, model_memory, needs_out, say_unscored};
+use crate::output::{NewFile, Output, quoted};
+use crate::score::{Score, score_of};
 use crate::text;
 use clap::Args;
 use mercer::apply::{Fitted, softmax_rows};
@@ -34,7 +34,7 @@ pub struct Predict {
 
     /// Predictions to write, .npy or .csv; a .csv has the score or the probability of every class too [default: print them]
     #[arg(long, short, value_name = "FILE")]
-    out: Option<PathBuf>,
+    out: Option<NewFile>,
 
     #[command(flatten)]
     files: FunctionFiles,
@@ -54,7 +54,7 @@ pub struct Predictions {
 
 impl Predict {
     pub fn run(self, context: &Context) -> Result<()> {
-        let out = self.out.as_deref().map(Output::table).transpose()?;
+        let out = self.out.as_ref().map(Output::table).transpose()?;
         let Model { schema, content } = Model::load(&self.model, context.device)?;
         if let (Some(data), Some(schema), false) = (&self.data, &schema, self.files.given())
             && let Some(blocks) = self.source.large_like(data, schema, context)?
@@ -84,11 +84,12 @@ impl Predict {
             context.note(format_args!("wrote {}: {written} in {}", out.path().display(), text::seconds(seconds)));
         }
         let known = data.as_ref().and_then(|data| predictions.score(data));
+        data.iter().for_each(|data| say_unscored(data, context));
+        let scored = data.as_ref().and_then(Dataset::known).map_or(0, |(y, _)| y.len());
         let name = self.data.as_deref().unwrap_or_default();
         if let Some(score) = &known {
             let cells: Vec<String> = score.cells().iter().map(|(name, value)| format!("{name} {value}")).collect();
-            let rows = text::count(predictions.values.len(), "row");
-            context.note(format_args!("{name}: {} on {rows}", cells.join(", ")));
+            context.note(format_args!("{name}: {} on {}", cells.join(", "), text::count(scored, "row")));
         }
         let mut object = json!({
             "model": self.model.to_string_lossy(), "data": self.data, "n": predictions.values.len(),
@@ -117,7 +118,7 @@ impl Predict {
             Content::Fitted(Fitted::Transform(_)) | Content::Spectrum(_) => Err(self.no_predictions()),
         };
         announce(rows.name, rows.blocks, (Some(1), ""), model_memory(&self.model, rows.blocks), context);
-        let known = rows.predict(&predict, Some(&out), true, context)?;
+        let known = rows.predict(&predict, Some(&out), context)?;
         let seconds = start.elapsed().as_secs_f64();
         let (path, written) = (out.path().display(), text::count(n, "prediction"));
         context.note(format_args!("wrote {path}: {written} in {}", text::seconds(seconds)));
@@ -177,16 +178,20 @@ fn of_network(network: &Classifier, data: &Dataset) -> Result<Predictions> {
 impl Predictions {
     /// Of a fitted estimator for the rows of `data`.
     pub fn of(fitted: &dyn mercer::apply::Predict, data: &Dataset) -> Result<Predictions> {
-        let x = data.x.to_f64();
-        let (scores, deviations) = (fitted.scores(x.view())?, fitted.deviations(x.view())?);
+        Predictions::of_scores(fitted, data, fitted.scores(data.x.to_f64().view())?)
+    }
+
+    /// Of a fitted estimator whose scores `[n, m]` for the rows of `data` are known.
+    pub fn of_scores(fitted: &dyn mercer::apply::Predict, data: &Dataset, scores: Array2<f64>) -> Result<Predictions> {
+        let deviations = fitted.deviations(data.x.to_f64().view())?;
         let (values, probabilities) = (fitted.decode(scores.view()), fitted.probabilities(scores.view()));
         let scores = matches!(values, Target::Classes { .. }).then_some(scores);
         Ok(Predictions { values, scores, probabilities, deviations })
     }
 
-    /// The score, where the rows of `data` have the target.
+    /// The score on the rows of `data` that have the target.
     pub fn score(&self, data: &Dataset) -> Option<Score> {
-        score(data.y.as_ref()?, &self.values, self.probabilities.as_ref().map(|p| p.view()))
+        score_of(data, &self.values, self.probabilities.as_ref().map(|p| p.view()))
     }
 
     /// Writes a `.csv` with everything, or the predictions alone.

@@ -2,8 +2,8 @@
 
 use super::predict::Predictions;
 use crate::context::Context;
-use crate::input::say_ignored;
-use crate::output::{Output, class_numbers, quoted};
+use crate::input::{say_ignored, warn_unscored};
+use crate::output::{Output, class_numbers};
 use crate::score::{RunningScore, Score};
 use mercer::data::{Dataset, Schema, TableBlocks, Target, write_npy_rows};
 use mercer::{Error, Progress, Result};
@@ -20,7 +20,7 @@ pub struct Rows<'a> {
 const MOST_NOTES: usize = 5;
 
 impl Rows<'_> {
-    /// Hands predictions of all rows to `take`, block by block; the score, where all rows have a target.
+    /// Hands predictions of all rows to `take`, block by block; the score of those that have a target.
     fn pass(
         &self,
         predict: &dyn Fn(&Dataset) -> Result<Predictions>,
@@ -34,7 +34,7 @@ impl Rows<'_> {
             notes += said.len();
             let predictions = predict(&block).map_err(|e| at_rows(e, self.name, done, block.n()))?;
             let p = predictions.probabilities.as_ref().map(|p| p.view());
-            score.add(block.y.as_ref(), &predictions.values, p);
+            score.add(&block, &predictions.values, p);
             take(&predictions)?;
             done += block.n();
             bar.step("predictions", done, n, "");
@@ -44,16 +44,20 @@ impl Rows<'_> {
         if notes > MOST_NOTES {
             context.warn(format_args!("{} such notes on {} are not shown", notes - MOST_NOTES, self.name));
         }
-        Ok(score.finish())
+        let left_out = score.left_out;
+        let score = score.finish();
+        if score.is_some() && left_out > 0 {
+            warn_unscored(self.name, left_out, context);
+        }
+        Ok(score)
     }
 
-    /// Writes the predictions of all rows where there is a file for them; a `.csv` has everything that is known where `full`, else the
-    /// predictions alone. Returns the score, where all rows have a target.
+    /// Writes the predictions of all rows where there is a file for them; a `.csv` has everything that is known. Returns the score of
+    /// those that have a target.
     pub fn predict(
         &self,
         predict: &dyn Fn(&Dataset) -> Result<Predictions>,
         out: Option<&Output>,
-        full: bool,
         context: &Context,
     ) -> Result<Option<Score>> {
         say_ignored(self.name, self.blocks.ignored(), context);
@@ -68,10 +72,10 @@ impl Rows<'_> {
                 let mut begun = false;
                 pass(&mut |predictions| {
                     if !begun {
-                        put(&if full { predictions.header() } else { "prediction\n".into() })?;
+                        put(&predictions.header())?;
                     }
                     begun = true;
-                    put(&if full { predictions.lines() } else { plain(&predictions.values) })
+                    put(&predictions.lines())
                 })
             })?,
             Some(out) => self.write_npy(out, &mut pass, context)?,
@@ -108,14 +112,6 @@ impl Rows<'_> {
 
 /// Hands predictions to its argument, block by block.
 type Pass<'a> = &'a mut dyn FnMut(&mut dyn FnMut(&Predictions) -> Result<()>) -> Result<()>;
-
-/// The predictions alone, one a line.
-fn plain(values: &Target) -> String {
-    match values {
-        Target::Values(values) => values.iter().map(|value| format!("{value}\n")).collect(),
-        Target::Classes { labels, names } => labels.iter().map(|&label| quoted(&names[label]) + "\n").collect(),
-    }
-}
 
 /// An error about some row of a block, with the rows of the file that it is about.
 pub fn at_rows(error: Error, name: &str, done: usize, rows: usize) -> Error {

@@ -2,21 +2,21 @@
 
 use crate::codes::{Coded, Coder, METRICS, labels};
 use crate::context::Context;
-use crate::input::Source;
-use crate::methods::choice;
-use crate::output::Output;
+use crate::input::{Source, say_unscored, target_file};
+use crate::output::{NewFile, Output};
 use crate::page as parts;
 use crate::text;
+use crate::values::choice;
 use clap::Args;
 use mercer::classifier::Estimate;
 use mercer::data::{Target, split_rows};
-use mercer::retrieval::{Choice, Metric, Probe as Measured, Probed};
+use mercer::retrieval::{Choice, Index, Metric, Probe as Measured, Probed};
 use mercer::{Error, Result, fail_if};
 use mercer_figure::report::{Report, Table};
 use mercer_figure::{Grid, Plot};
-use ndarray::{Array2, Axis};
+use ndarray::{Array2, ArrayView1, Axis};
 use serde_json::json;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Share of the rows that is held out to measure on, where no others are given.
 const HELD_OUT: f64 = 0.2;
@@ -27,7 +27,7 @@ const HELD_OUT: f64 = 0.2;
     after_help = "Example:\n  mercer embed mnist --rows 5000 --k 64 --model m.mercer\n  mercer probe m.mercer 'mnist(part=train)' --test 'mnist(part=test)' --report probe.html"
 )]
 pub struct Probe {
-    /// Model file that `mercer fit` or `embed` wrote; without DATA codes with their classes, such as an .npz with X and y
+    /// Model file that `mercer fit` or `embed` wrote; without DATA codes with their classes: an index, or a file such as an .npz with X and y
     model: String,
 
     /// Rows with their classes to learn from, which are the items that are searched
@@ -36,6 +36,10 @@ pub struct Probe {
     /// Rows with their classes to measure on, all of them [default: a fifth of DATA, drawn at random and held out]
     #[arg(long, value_name = "DATA")]
     test: Option<String>,
+
+    /// Classes of the test rows, an .npy file with one number a row [default: the column or array of the target]
+    #[arg(long, value_name = "FILE.npy", requires = "test", value_parser = target_file)]
+    test_target: Option<String>,
 
     /// Lengths of the codes [default: 1, 2, 4, … and the whole code]
     #[arg(long, value_name = "M,…", value_delimiter = ',')]
@@ -55,11 +59,11 @@ pub struct Probe {
 
     /// Figure to write, .svg or .png
     #[arg(long, value_name = "FILE")]
-    plot: Option<PathBuf>,
+    plot: Option<NewFile>,
 
     /// Report to write
     #[arg(long, value_name = "FILE.html")]
-    report: Option<PathBuf>,
+    report: Option<NewFile>,
 
     #[command(flatten)]
     source: Source,
@@ -74,13 +78,16 @@ struct Rows {
 
 impl Probe {
     pub fn run(self, context: &Context) -> Result<()> {
-        let plot = self.plot.as_deref().map(|path| Output::with_extension(path, &["svg", "png"])).transpose()?;
-        let report = self.report.as_deref().map(|path| Output::with_extension(path, &["html"])).transpose()?;
-        let coder = match &self.data {
-            Some(_) => Coder::of_model(Path::new(&self.model), context)?,
-            None => Coder::given(),
+        let plot = self.plot.as_ref().map(|path| Output::with_extension(path, &["svg", "png"])).transpose()?;
+        let report = self.report.as_ref().map(|path| Output::with_extension(path, &["html"])).transpose()?;
+        let coder = || match &self.data {
+            Some(_) => Coder::of_model(Path::new(&self.model), context),
+            None => Ok(Coder::given()),
         };
-        let (train, test) = self.rows(&coder, context)?;
+        let (train, test) = match Index::open(Path::new(&self.model)) {
+            Ok(index) => held_out(self.of_index(&index)?, context)?,
+            Err(_) => self.rows(&coder()?, context)?,
+        };
         let place = |label: &usize| train.names.iter().position(|name| *name == test.names[*label]);
         let labels: Option<Vec<usize>> = test.labels.iter().map(place).collect();
         let Some(labels) = labels else {
@@ -128,17 +135,31 @@ impl Probe {
 
     /// Rows to learn from and rows to measure on.
     fn rows(&self, coder: &Coder, context: &Context) -> Result<(Rows, Rows)> {
-        let all = rows(coder, &self.source, self.items(), context)?;
+        let all = rows(coder, &self.source, self.items(), "--target", context)?;
         if let Some(test) = &self.test {
-            return Ok((all, rows(coder, &self.source.all_rows(), test, context)?));
+            let source = self.source.beside(self.test_target.as_deref());
+            return Ok((all, rows(coder, &source, test, "--test-target", context)?));
         }
-        let [rest, held_out] = split_rows(all.labels.len(), HELD_OUT, context.seed)?;
-        let part = |rows: &[usize]| Rows {
-            codes: all.codes.select(Axis(0), rows),
-            labels: rows.iter().map(|&row| all.labels[row]).collect(),
-            names: all.names.clone(),
+        held_out(all, context)
+    }
+
+    /// The codes and classes of the items of an index.
+    fn of_index(&self, index: &Index) -> Result<Rows> {
+        let file = &self.model;
+        fail_if!(
+            self.data.is_some() || self.test.is_some() || self.source.is_given(),
+            "`{file}` is an index and measured by its own items; leave out other data and its options, or give the model or the codes \
+             that it was made of"
+        );
+        index.verify()?;
+        let Some(labels) = index.labels() else {
+            return Err(Error::input(format!("the items of `{file}` have no classes; index rows with classes")));
         };
-        Ok((part(&rest), part(&held_out)))
+        let mut codes = index.codes().mapv(f64::from);
+        if let Some(centre) = index.centre() {
+            codes += &ArrayView1::from(centre);
+        }
+        Ok(Rows { codes, labels, names: index.classes.clone() })
     }
 
     fn page(&self, table: Table, figure: &str, [n, m]: [usize; 2], k: usize, found: &[Probed]) -> Report {
@@ -166,11 +187,29 @@ impl Probe {
     }
 }
 
-fn rows(coder: &Coder, source: &Source, data: &str, context: &Context) -> Result<Rows> {
-    let Coded { data: rows, codes } = coder.code(source, data, None, context)?;
-    match labels(rows.y) {
+/// Rows to learn from, and a fifth to measure on.
+fn held_out(all: Rows, context: &Context) -> Result<(Rows, Rows)> {
+    let [rest, held_out] = split_rows(all.labels.len(), HELD_OUT, context.seed)?;
+    let part = |rows: &[usize]| Rows {
+        codes: all.codes.select(Axis(0), rows),
+        labels: rows.iter().map(|&row| all.labels[row]).collect(),
+        names: all.names.clone(),
+    };
+    Ok((part(&rest), part(&held_out)))
+}
+
+/// The codes of the rows of `data` that have a class, which `option` names.
+fn rows(coder: &Coder, source: &Source, data: &str, option: &str, context: &Context) -> Result<Rows> {
+    let Coded { data: rows, mut codes } = coder.code(source, data, None, context)?;
+    say_unscored(&rows, context);
+    if let Some((_, Some(known))) = rows.known() {
+        codes = codes.select(Axis(0), known);
+    }
+    match labels(rows.labelled().y) {
         Some(Target::Classes { labels, names }) => Ok(Rows { codes, labels, names }),
-        _ => Err(Error::input(format!("`{data}` has no classes; name the column that holds the classes"))),
+        _ => Err(Error::input(format!(
+            "`{data}` has no classes; name the column or the file that holds them by {option}"
+        ))),
     }
 }
 

@@ -1,30 +1,33 @@
 //! `mercer regress`: numbers or classes, learnt from examples.
 
+use crate::args::Ranks;
 use crate::certificate::{self, shortened};
-use crate::columns::{importances_of, lengthscales_of, metrics_of};
+use crate::columns::{Lengthscales, importances_of, metrics_of};
+use crate::commands::predict::Predictions;
 use crate::context::Context;
 use crate::distributed;
 use crate::examples::{Examples, Outputs, Parts};
 use crate::learning::Learning;
 use crate::learnt::{InBlocks, Learnt};
-use crate::methods;
 use crate::noted::joined;
-use crate::output::Output;
+use crate::output::{NewFile, Output};
 use crate::precomputed::PRECOMPUTED;
 use crate::regress_page::{self, Scores};
-use crate::score::{Score, score};
 use crate::text;
+use crate::units;
 use crate::usage::with_options;
+use crate::values;
+use crate::ways;
 use clap::Args;
 use mercer::apply::{Convergence, Criterion, FoundKernel, Memory, TriedKernel};
-use mercer::data::{Dataset, Scaling, TableBlocks, Target};
+use mercer::data::{Dataset, Scaling, Schema, TableBlocks, Target};
 use mercer::kernel::{Expression, Kernel};
 use mercer::operator::Precision;
 use mercer::rng::Rng;
+use mercer::spectrum::Origin;
 use mercer::{FitContext, Result, fail_if};
 use serde_json::json;
 use std::borrow::Cow;
-use std::path::PathBuf;
 
 /// Learn to predict a column: numbers by regression, words by classification
 #[derive(Args)]
@@ -35,13 +38,13 @@ pub struct Regress {
     #[command(flatten)]
     examples: Examples,
 
-    /// Kernel expression (see `mercer kernels`), or precomputed: the data is a kernel matrix [n, n], and new points are rows of
+    /// Kernel expression (see `mercer kernels`, with the units of its numbers), or precomputed: the data is a kernel matrix [n, n], and new points are rows of
     /// their values with the n points, [m, n] [default: rbf(lengthscale=median); ntk-ensemble: ntk(depth=3, b_var=0.1)]
     #[arg(long, value_name = "EXPRESSION")]
     kernel: Option<String>,
 
     /// Precision of kernel values; sums are always taken in f64
-    #[arg(long, default_value = "f64", value_parser = methods::precision())]
+    #[arg(long, default_value = "f64", value_parser = values::precision())]
     precision: Precision,
 
     #[command(flatten)]
@@ -49,11 +52,33 @@ pub struct Regress {
 
     /// Report to write: scores, the choice of alpha, the residual and the held-out error along the iterations
     #[arg(long, value_name = "FILE.html")]
-    report: Option<PathBuf>,
+    report: Option<NewFile>,
+
+    #[command(flatten)]
+    ranks: Ranks,
 }
 
-/// Predictions of `learnt` for `data`, and their score where it has the targets.
-fn judged(learnt: &Learnt, data: &Dataset, context: &Context) -> Result<(Target, Option<Score>)> {
+/// What is shown of the training rows.
+pub struct Shown<'a> {
+    pub y: Option<&'a Target>,
+    pub columns: &'a [String],
+    /// Those that a search found.
+    pub lengthscales: Option<Lengthscales>,
+    pub schema: Option<&'a Schema>,
+}
+
+impl<'a> Shown<'a> {
+    fn of(learnt: &Learnt, train: &'a Dataset, schema: Option<&'a Schema>, context: &Context) -> Result<Shown<'a>> {
+        let lengthscales = match &learnt.search {
+            Some(found) => Lengthscales::of(&found.kernel, learnt.model(), train, schema, context.seed)?,
+            None => None,
+        };
+        Ok(Shown { y: train.y.as_ref(), columns: &train.columns, lengthscales, schema })
+    }
+}
+
+/// Predictions of `learnt` for `data`.
+fn predictions(learnt: &Learnt, data: &Dataset, context: &Context) -> Result<Predictions> {
     let (scores, far) = learnt.scores(data.x.to_f64().view())?;
     if !far.is_empty() {
         context.warn(format_args!(
@@ -62,9 +87,7 @@ fn judged(learnt: &Learnt, data: &Dataset, context: &Context) -> Result<(Target,
             data.name
         ));
     }
-    let (predicted, p) = (learnt.model().decode(scores.view()), learnt.model().probabilities(scores.view()));
-    let known = data.y.as_ref().and_then(|truth| score(truth, &predicted, p.as_ref().map(|p| p.view())));
-    Ok((predicted, known))
+    Predictions::of_scores(learnt.model(), data, scores)
 }
 
 /// The training rows that are scored: all of them, or a sample of many, whose score is known to less than a percent. A pair of images takes so
@@ -134,7 +157,7 @@ fn converged((name, unit): (&str, &str), found: &Convergence) -> Option<String> 
 impl Regress {
     pub fn run(self, context: &Context) -> Result<()> {
         let outputs = self.examples.outputs()?;
-        let page = self.report.as_deref().map(|path| Output::with_extension(path, &["html"])).transpose()?;
+        let page = self.report.as_ref().map(|path| Output::with_extension(path, &["html"])).transpose()?;
         self.check()?;
         let matrix = self.kernel.as_deref() == Some(PRECOMPUTED);
         let candidates = if matrix { vec![] } else { self.learning.candidates(self.kernel.as_deref())? };
@@ -170,9 +193,10 @@ impl Regress {
             Some(_) => say_scored(&train, context),
             None => distributed::check_same_rows(&train)?,
         }
+        let candidates = units::for_columns_said(&candidates, schema.as_ref(), context);
         // Rows that are scored anyway are watched along the iterations.
         let watched = held_out.as_ref().or(new.as_ref()).filter(|rows| rows.y.is_some());
-        let learnt = context.fitting(|fit| {
+        let mut learnt = context.fitting(|fit| {
             let fit = FitContext { precision: self.precision, data: &self.examples.data, ..*fit };
             match &shared {
                 Some(data) => self.learning.learn_dealt(&candidates, data, watched, &fit),
@@ -180,26 +204,28 @@ impl Regress {
                 None => self.learning.learn(&candidates, &train, watched, &fit),
             }
         })?;
+        learnt.in_units_of(schema.as_ref());
         learnt.why.iter().for_each(|why| context.note(with_options(why)));
         learnt.model().notes().iter().for_each(|note| context.warn(with_options(note)));
         warn_of_interrupt(&learnt, context);
-        outputs.write_model(learnt.model(), schema.as_ref(), context)?;
-        let judged = |data: &Dataset| judged(&learnt, data, context);
-        let (_, on_train) = judged(&scored(&train, &learnt, context))?;
-        let on_held_out = held_out.as_ref().map(judged).transpose()?.and_then(|(_, score)| score);
-        let on_new = new.as_ref().map(judged).transpose()?;
-        if let (Some(out), Some((predicted, _))) = (&outputs.out, &on_new) {
-            out.predictions(predicted)?.into_iter().for_each(|note| context.note(note));
-            Outputs::wrote(out, predicted.len(), context);
+        outputs.write_model(learnt.model(), schema.as_ref(), context);
+        let score = |data: &Dataset| predictions(&learnt, data, context).map(|predictions| predictions.score(data));
+        let on_train = score(&scored(&train, &learnt, context))?;
+        let on_held_out = held_out.as_ref().map(score).transpose()?.flatten();
+        let predicted = new.as_ref().map(|new| predictions(&learnt, new, context)).transpose()?;
+        if let (Some(out), Some(predicted), Some(new)) = (&outputs.out, &predicted, &new) {
+            predicted.write(out, context)?;
+            Outputs::wrote(out, new.n(), context);
         }
-        let scores = [("train", on_train), ("holdout", on_held_out), ("test", on_new.and_then(|(_, score)| score))];
+        let on_new = new.as_ref().zip(predicted).and_then(|(new, predicted)| predicted.score(new));
+        let scores = [("train", on_train), ("holdout", on_held_out), ("test", on_new)];
+        let shown = Shown::of(&learnt, &train, schema.as_ref(), context)?;
         if let Some(page) = page {
-            let rows = (train.y.as_ref(), &train.columns[..]);
-            let report = regress_page::page(&self.examples.data, &learnt, self.learning.solver_name(), &scores, rows);
-            page.text(&report.command(&context.command).html())?;
-            context.wrote(&page);
+            let (data, solver) = (&self.examples.data, self.learning.solver_name());
+            let report = regress_page::page(data, &learnt, solver, &scores, &shown);
+            context.written(&page, page.text(&report.command(&context.command).html()));
         }
-        self.show(&learnt, (train.y.as_ref(), &train.columns), &scores, outputs.out, context)
+        self.show(&learnt, &shown, &scores, outputs.out, context)
     }
 
     /// Learns from rows that do not fit into memory.
@@ -211,34 +237,44 @@ impl Regress {
         context: &Context,
     ) -> Result<()> {
         let (data, expected_memory) = self.examples.read_blocks(large, candidates, &self.learning, context)?;
+        let candidates = &units::for_columns_said(candidates, Some(data.schema()), context);
         let mut learnt = context.fitting(|fit| {
             // A pass that ends early on one rank ends at another block on the next.
             let interrupt = fit.interrupt.filter(|_| context.group.is_single());
             let fit = FitContext { precision: self.precision, data: &self.examples.data, interrupt, ..*fit };
             self.learning.learn_blocks(candidates, &data, &fit)
         })?;
+        learnt.in_units_of(Some(data.schema()));
         let sample = data.sample().1;
         learnt.blocks = Some(InBlocks { passes: data.passes(), expected_memory, train_rows: sample.n() });
         learnt.why.iter().for_each(|why| context.note(with_options(why)));
         learnt.model().notes().iter().for_each(|note| context.warn(with_options(note)));
         warn_of_interrupt(&learnt, context);
-        outputs.write_model(learnt.model(), Some(data.schema()), context)?;
-        let judged = |data: &Dataset| judged(&learnt, data, context).map(|(_, score)| score);
-        let (on_train, on_held_out) = (judged(sample)?, data.held_out().map(judged).transpose()?.flatten());
+        outputs.write_model(learnt.model(), Some(data.schema()), context);
+        let score = |data: &Dataset| predictions(&learnt, data, context).map(|predictions| predictions.score(data));
+        let (on_train, on_held_out) = (score(sample)?, data.held_out().map(score).transpose()?.flatten());
         say_scored(sample, context);
         let on_new = self.examples.predict_blocks(learnt.model(), data.schema(), outputs.out.as_ref(), context)?;
         let scores = [("train", on_train), ("holdout", on_held_out), ("test", on_new)];
-        self.show(&learnt, (sample.y.as_ref(), &data.schema().features()), &scores, outputs.out, context)
+        let shown = Shown::of(&learnt, sample, Some(data.schema()), context)?;
+        self.show(&learnt, &shown, &scores, outputs.out, context)
     }
 
     /// What can be refused before any work.
     fn check(&self) -> Result<()> {
         self.learning.check()?;
+        fail_if!(
+            self.precision != Precision::F64 && !self.learning.takes_precision(),
+            "--precision is for methods on kernel values; --method {} computes in f64",
+            ways::name(self.learning.method)
+        );
         let Examples { holdout, scale, .. } = &self.examples;
-        let whole = *holdout == 0.0 && scale.is_none() && self.learning.takes_a_matrix();
+        let whole =
+            *holdout == 0.0 && scale.is_none() && self.precision == Precision::F64 && self.learning.takes_a_matrix();
         fail_if!(
             self.kernel.as_deref() == Some(PRECOMPUTED) && !whole,
-            "--kernel precomputed is for --method ridge, without --holdout, --scale, --solver, --rank, --search and --loss"
+            "--kernel precomputed is for --method ridge, without --holdout, --scale, --precision, --solver, --rank, --search, --criterion, \
+             --tolerance, --iterations, --checkpoint and --loss"
         );
         Ok(())
     }
@@ -246,12 +282,13 @@ impl Regress {
     fn show(
         &self,
         learnt: &Learnt,
-        (y, columns): (Option<&Target>, &[String]),
+        shown: &Shown,
         scores: &Scores,
         out: Option<Output>,
         context: &Context,
     ) -> Result<()> {
-        let origin = learnt.origin();
+        let Shown { y, columns, schema, lengthscales } = shown;
+        let origin = &units::origin_as_written(learnt.origin(), *schema);
         let left_out = learnt.tried.iter().map(|t| t.error).filter(|e| e.is_finite()).reduce(f64::min);
         let (name, value) = learnt.parameter;
         let mut object = json!({
@@ -272,6 +309,9 @@ impl Regress {
             object["search"] = json!({
                 "rows": found.rows, "criterion": found.criterion, "tried": found.tried, "cut_short": found.cut_short,
             });
+        }
+        if let Some(found) = lengthscales {
+            object["lengthscales"] = found.object();
         }
         if let Some((tried, form, rounds)) = &learnt.metrics {
             object["metric"] = json!({ "form": form, "rounds": rounds, "tried": tried });
@@ -294,17 +334,22 @@ impl Regress {
                 Some(Target::Classes { names, .. }) => format!("{} classes", names.len()),
                 _ => "numbers".into(),
             };
-            let origin = certificate::origin(origin, &format!("on {}", self.examples.data), &format!(", {task}"));
+            let kernel = learnt.stretched().unwrap_or_else(|| origin.kernel.clone());
+            let used = Origin { kernel, ..origin.clone() };
+            let used = certificate::origin(&used, &format!("on {}", self.examples.data), &format!(", {task}"));
             let chosen = left_out.map(text::short).map_or_else(String::new, |error| {
                 format!(", chosen for its {} {error} on left-out points", learnt.measure)
             });
-            let mut said = format!("{origin}\n{name} {}{chosen}\n", text::short(value));
+            let of = learnt
+                .stretched()
+                .map_or_else(String::new, |_| format!(" on {}", text::rounded(&shortened(&origin.kernel))));
+            let mut said = format!("{used}\n{name} {}{of}{chosen}\n", text::short(value));
             said += &converged(self.learning.solver_name(), &learnt.convergence).unwrap_or_default();
             if let Some(found) = &learnt.search {
                 said += &format!("\n{}", searched(found));
-                if let Some(lengthscales) = found.kernel.lengthscale_of_columns() {
-                    said += &format!("\n{}", lengthscales_of(lengthscales, columns).text());
-                }
+            }
+            if let Some(found) = lengthscales {
+                said += &format!("\n{}", found.noted().text());
             }
             if let Some((tried, form, rounds)) = &learnt.metrics {
                 said += &format!("\n{}", metrics_of(tried, *form, *rounds).text());

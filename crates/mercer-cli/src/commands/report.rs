@@ -3,8 +3,8 @@
 use super::fit::by_output;
 use crate::context::Context;
 use crate::input::{Source, described};
-use crate::output::Output;
-use crate::{certificate, page, text, training};
+use crate::output::{NewFile, Output};
+use crate::{certificate, page, text, training, units};
 use clap::Args;
 use mercer::data::{Dataset, Schema};
 use mercer::model::{Content, Model};
@@ -31,7 +31,7 @@ pub struct Report {
 
     /// Report to write
     #[arg(long, short, value_name = "FILE.html")]
-    out: PathBuf,
+    out: NewFile,
 
     #[command(flatten)]
     source: Source,
@@ -118,17 +118,24 @@ impl Shown {
     }
 }
 
+/// What the figure of eigenvalues shows: without held-out points there are no intervals.
+fn eigenvalue_caption(spectrum: &Spectrum) -> &'static str {
+    match spectrum.certificate.interval.iter().any(Option::is_some) {
+        true => {
+            "Eigenvalues on a logarithmic axis; the band is the 95 % interval of each function's Rayleigh quotient on fresh points."
+        }
+        false => "Eigenvalues on a logarithmic axis.",
+    }
+}
+
 /// The report on a spectrum, with its functions where they are shown.
 pub fn write(spectrum: &Spectrum, schema: Option<&Schema>, shown: Option<&Shown>, context: &Context) -> Page {
-    let origin = &spectrum.origin;
+    let origin = &units::origin_as_written(&spectrum.origin, schema);
     let data = if origin.data.is_empty() { "unnamed data" } else { &origin.data };
     let mut page = Page::new(format!("{} on {data}", text::rounded(&origin.kernel)))
         .lead(&(certificate::origin(origin, &format!("of {data}"), "") + "."))
         .section("Spectrum")
-        .figure(
-            &page::eigenvalues(spectrum, &[]),
-            "Eigenvalues on a logarithmic axis; the band is their 95 % interval.",
-        )
+        .figure(&page::eigenvalues(spectrum, &[]), eigenvalue_caption(spectrum))
         .figure(&page::residuals([spectrum]), &residual_caption(spectrum))
         .section("Certificate");
     let ranges = if certificate::has_ranges(spectrum.k()) { "; ranges have their largest residual" } else { "" };
@@ -201,7 +208,7 @@ fn functions(mut page: Page, spectrum: &Spectrum, Shown { data, psi }: &Shown) -
 
 /// Everything that says where the spectrum came from.
 fn made(spectrum: &Spectrum, schema: Option<&Schema>) -> mercer_figure::report::Table {
-    let origin = &spectrum.origin;
+    let origin = &units::origin_as_written(&spectrum.origin, schema);
     let mut facts = vec![
         ("kernel", origin.kernel.clone()),
         ("data", origin.data.clone()),

@@ -1,7 +1,7 @@
 //! `mercer reproduce`: runs an experiment, or all of them, and writes their figures.
 
 use crate::context::Context;
-use crate::output::Output;
+use crate::output::{NewFile, Output};
 use crate::text;
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
@@ -9,7 +9,7 @@ use mercer::{Error, FitContext, Result};
 use mercer_figure::report::{Book, Report};
 use mercer_lab::{EXPERIMENTS, Experiment, Options, Shown};
 use serde_json::{Value, json};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 /// Run an experiment, and write its figure (.svg and .png) and report
@@ -29,7 +29,7 @@ pub struct Reproduce {
 
     /// Folder for the figure and the report
     #[arg(long, short, value_name = "FOLDER", default_value = "report")]
-    out: PathBuf,
+    out: NewFile,
 
     /// A smaller run, in seconds rather than minutes
     #[arg(long)]
@@ -70,7 +70,7 @@ pub struct Reproduce {
 
     /// eigenmap --published: file to keep the state of the training in; where it is there already, the training is continued
     #[arg(long, value_name = "FILE", requires = "published")]
-    checkpoint: Option<PathBuf>,
+    checkpoint: Option<NewFile>,
 }
 
 fn by_name() -> impl TypedValueParser<Value = &'static Experiment> {
@@ -135,11 +135,11 @@ impl Reproduce {
         if let Some((option, ..)) = given.iter().find(|(_, experiments, _)| !experiments.contains(name)) {
             return Err(Error::input(format!("`mercer reproduce {name}` does not take --{option}")));
         }
-        std::fs::create_dir_all(&self.out).map_err(|e| Error::io(&self.out, e))?;
-        let at = |extension: &str| Output::new(&self.out.join(format!("{name}.{extension}")));
+        std::fs::create_dir_all(&*self.out).map_err(|e| Error::io(&self.out, e))?;
+        let at = |extension: &str| Output::new(&self.out.inside(&format!("{name}.{extension}")));
         let (figures, page) = ([at("svg")?, at("png")?], at("html")?);
         let Reproduce { quick, published, train, test, steps, directions, .. } = *self;
-        let (net, checkpoint) = (self.net.clone(), self.checkpoint.clone());
+        let (net, checkpoint) = (self.net.clone(), self.checkpoint.as_deref().map(Path::to_owned));
         let (methods, tables) = (self.methods.clone(), self.tables.clone());
         let options = Options { quick, published, net, train, test, steps, directions, methods, tables, checkpoint };
         // An experiment with parts cut short would be another one: an interrupt ends it.
@@ -165,8 +165,8 @@ impl Reproduce {
         if let Some((option, ..)) = self.given().iter().find(|(option, ..)| *option != "published") {
             return Err(Error::input(format!("`mercer reproduce --all` does not take --{option}")));
         }
-        std::fs::create_dir_all(&self.out).map_err(|e| Error::io(&self.out, e))?;
-        let page = Output::new(&self.out.join("book.html"))?;
+        std::fs::create_dir_all(&*self.out).map_err(|e| Error::io(&self.out, e))?;
+        let page = Output::new(&self.out.inside("book.html"))?;
         let mut book = Book::new("Experiments on kernels and wide networks");
         if self.quick {
             book = book.notice(SMALL);

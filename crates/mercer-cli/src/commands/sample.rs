@@ -3,7 +3,7 @@
 use crate::context::Context;
 use crate::input::Reader;
 use crate::network::points;
-use crate::output::{self, Output};
+use crate::output::{self, NewFile, Output};
 use crate::text;
 use clap::Args;
 use mercer::Progress;
@@ -12,7 +12,6 @@ use mercer::data::write_npy_rows;
 use mercer::net::Network;
 use mercer::net::ntk::sample_networks;
 use serde_json::json;
-use std::path::PathBuf;
 use std::time::Instant;
 
 /// Write the values of freshly drawn networks on data: functions whose kernel is the network's Gaussian process
@@ -34,7 +33,7 @@ pub struct Sample {
 
     /// Array to write: F [S, n, c]
     #[arg(long, short, value_name = "FILE.npy")]
-    out: PathBuf,
+    out: NewFile,
 
     #[command(flatten)]
     reader: Reader,
@@ -46,7 +45,7 @@ impl Sample {
         let data = self.reader.open(&self.data, context)?;
         let net = Network::parse(&self.net, data.d(), 1)?;
         // Sixteen networks are drawn at a time.
-        context.budget.require_network(&net, 2 * 16)?;
+        context.budget.require_network(&net, 2 * 16, data.n())?;
         let x = points(&data, context)?;
         let shape = [self.count, data.n(), net.outputs()];
         let (start, bar) = (Instant::now(), context.bar());

@@ -5,13 +5,13 @@ use crate::context::Context;
 use crate::graph;
 use crate::hits_page::{Found, page};
 use crate::input::Source;
-use crate::output::{Output, quoted};
+use crate::output::{NewFile, Output, quoted};
 use crate::text;
 use clap::Args;
 use mercer::classifier::Estimate;
-use mercer::data::{Dataset, Target};
+use mercer::data::{Dataset, Target, write_npy};
 use mercer::model::stated_checksum;
-use mercer::retrieval::{ExactSearch, Hits, Index, Shortlist, recall};
+use mercer::retrieval::{Blurred, ExactSearch, Hits, Index, Shortlist, recall};
 use mercer::{Error, Result, fail_if};
 use ndarray::s;
 use serde_json::json;
@@ -59,13 +59,14 @@ pub struct Search {
     #[arg(long, value_name = "FILE")]
     model: Option<PathBuf>,
 
-    /// Table to write: query, rank, item, score, and label and name where items have them; rows count from 1
-    #[arg(long, short, value_name = "FILE.csv")]
-    out: Option<PathBuf>,
+    /// Hits to write: a table with query_row, rank, item_row, score, and label and name where items have them; its rows are those of
+    /// the files, counted from 1. Or an .npy array of the items' rows, a line for each query, counted from 0
+    #[arg(long, short, value_name = "FILE.csv|.npy")]
+    out: Option<NewFile>,
 
     /// Page to write: each row with its neighbours and scores, as pictures where the rows are pictures
     #[arg(long, value_name = "FILE.html")]
-    report: Option<PathBuf>,
+    report: Option<NewFile>,
 
     #[command(flatten)]
     source: Source,
@@ -76,8 +77,8 @@ impl Search {
         if self.approximate {
             graph::check()?;
         }
-        let out = self.out.as_deref().map(|path| Output::with_extension(path, &["csv"])).transpose()?;
-        let report = self.report.as_deref().map(|path| Output::with_extension(path, &["html"])).transpose()?;
+        let out = self.out.as_ref().map(Output::table).transpose()?;
+        let report = self.report.as_ref().map(|path| Output::with_extension(path, &["html"])).transpose()?;
         let start = Instant::now();
         let index = Index::open(&self.index)?;
         let opened = start.elapsed().as_secs_f64();
@@ -92,7 +93,8 @@ impl Search {
             codes.ncols(),
             index.k()
         );
-        let queries = codes.slice(s![.., ..m]).mapv(|v| v as f32);
+        let codes = codes.slice_move(s![.., ..m]);
+        let queries = index.prepared(codes.view());
         let items = index.codes();
         let search = ExactSearch::new(items.slice(s![.., ..m]), index.about.metric)?;
         let shortlist = self.shortlist(m, index.n())?;
@@ -109,6 +111,14 @@ impl Search {
             None => search.nearest(queries.view(), self.top)?,
         };
         let seconds = start.elapsed().as_secs_f64();
+        let Blurred { rows: moved, of } = index.blurred(codes.view(), hits.scores.view());
+        if moved > 0 {
+            context.warn(format_args!(
+                "{moved} of {of} codes of `{}` are rounded to single precision by more than a thousandth of the distance to their nearest \
+                 item: hits may come in another order",
+                self.query
+            ));
+        }
         let recall = match self.recall {
             false => None,
             true => {
@@ -117,9 +127,13 @@ impl Search {
             }
         };
         let precision = precision(&index, &data, &hits, context.seed);
-        let found = Found { index: &index, data: &data, query: &self.query, hits: &hits };
+        let first_query = self.source.first_row();
+        let found = Found { index: &index, data: &data, query: &self.query, first_query, hits: &hits };
         if let Some(out) = &out {
-            write_table(out, &found)?;
+            match out.is("npy") {
+                true => write_npy(out.path(), hits.items.mapv(|item| (found.item_row(item) - 1) as i64).view())?,
+                false => write_table(out, &found)?,
+            }
             context.wrote(out);
         }
         let measured = said_measures(precision.as_ref(), recall.as_ref(), hits.items.ncols());
@@ -138,11 +152,12 @@ impl Search {
             context.wrote(report);
         }
         let lists: Vec<Vec<usize>> =
-            hits.items.rows().into_iter().map(|row| row.iter().map(|i| i + 1).collect()).collect();
+            hits.items.rows().into_iter().map(|row| row.iter().map(|&i| found.item_row(i)).collect()).collect();
+        let query_rows: Vec<usize> = (0..data.n()).map(|q| found.query_row(q)).collect();
         let scores: Vec<Vec<f64>> = hits.scores.rows().into_iter().map(|row| row.to_vec()).collect();
         let object = json!({
             "index": self.index.to_string_lossy(), "query": self.query, "n": index.n(), "queries": data.n(), "dims": m,
-            "metric": index.about.metric, "items": lists, "scores": scores, "precision": precision, "recall": recall,
+            "metric": index.about.metric, "query_rows": query_rows, "item_rows": lists, "scores": scores, "precision": precision, "recall": recall,
             "open_seconds": opened, "seconds": seconds, "out": out, "report": report,
         });
         context.result(&object, || format!("{}\n{what}.\n{measured}\n", table(&found)))
@@ -196,7 +211,7 @@ fn said_measures(precision: Option<&Estimate>, recall: Option<&Estimate>, top: u
 
 /// Headings of what is said of an item, and what is: row, score, label and name.
 fn columns(index: &Index) -> Vec<&'static str> {
-    let mut columns = vec!["query", "rank", "item", "score"];
+    let mut columns = vec!["query_row", "rank", "item_row", "score"];
     columns.extend(index.label(0).map(|_| "label"));
     columns.extend(index.name(0).map(|_| "name"));
     columns
@@ -206,7 +221,8 @@ fn columns(index: &Index) -> Vec<&'static str> {
 fn rows<'f>(found: &'f Found) -> impl Iterator<Item = Vec<String>> + 'f {
     found.hits.items.indexed_iter().map(|((q, j), &item)| {
         let score = found.hits.scores[[q, j]];
-        let mut row: Vec<String> = [q + 1, j + 1, item + 1].iter().map(usize::to_string).collect();
+        let mut row: Vec<String> =
+            [found.query_row(q), j + 1, found.item_row(item)].iter().map(usize::to_string).collect();
         row.push(score.to_string());
         row.extend(found.index.label(item));
         row.extend(found.index.name(item));

@@ -2,11 +2,11 @@
 
 use crate::args::Cli;
 use crate::context::{Context, print};
+use crate::output::NewFile;
 use clap::{Args, Command, CommandFactory};
 use clap_complete::Shell;
 use mercer::error::did_you_mean;
 use mercer::{Error, Result};
-use std::path::PathBuf;
 
 /// Print a completion script for a shell
 #[derive(Args)]
@@ -33,13 +33,13 @@ pub struct Man {
 
     /// Write a page for every command into this folder instead
     #[arg(long, short, value_name = "FOLDER", conflicts_with = "command")]
-    out: Option<PathBuf>,
+    out: Option<NewFile>,
 }
 
 impl Man {
     pub fn run(self, _: &Context) -> Result<()> {
         if let Some(folder) = self.out {
-            return clap_mangen::generate_to(Cli::command(), &folder).map_err(|e| Error::io(&folder, e));
+            return clap_mangen::generate_to(Cli::command(), &*folder).map_err(|e| Error::io(&folder, e));
         }
         let mut program = Cli::command();
         // The options of every command become options of each.

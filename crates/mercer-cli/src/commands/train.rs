@@ -1,11 +1,11 @@
 //! `mercer train`: trains a network to predict the class, or the number, of labelled rows.
 
 use crate::context::Context;
-use crate::input::{Reader, TaskChoice, encoded, has_test_part, scaling};
+use crate::input::{Beside, Reader, TaskChoice, encoded, has_test_part, scaling, target_file};
 use crate::keeping::Keeping;
-use crate::methods::{non_negative, number, positive};
-use crate::output::Output;
+use crate::output::{NewFile, Output};
 use crate::text;
+use crate::values::{non_negative, number, positive};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use mercer::classifier::{
@@ -13,9 +13,8 @@ use mercer::classifier::{
 };
 use mercer::compute::Rule;
 use mercer::data::{Scaler, Scaling, Schema, Target};
-use mercer::{Result, fail_if};
+use mercer::{Result, Silent, fail_if};
 use serde_json::json;
-use std::path::PathBuf;
 use std::time::Instant;
 
 /// Share of the rows that is held out if there is no test set.
@@ -34,6 +33,10 @@ pub struct Train {
     /// Rows to score the network on [default: the test part of the set, else a fifth of the rows, held out]
     #[arg(long, value_name = "DATA")]
     test: Option<String>,
+
+    /// Targets of the test rows, an .npy file with one number a row [default: the column of the target]
+    #[arg(long, value_name = "FILE.npy", requires = "test", value_parser = target_file)]
+    test_target: Option<String>,
 
     #[command(flatten)]
     task: TaskChoice,
@@ -77,7 +80,7 @@ pub struct Train {
 
     /// Folder for snapshots of the network along the last part of training, for `mercer trajectory`
     #[arg(long, value_name = "FOLDER")]
-    snapshots: Option<PathBuf>,
+    snapshots: Option<NewFile>,
 
     /// Steps between snapshots [default: such that there are 20]
     #[arg(long, value_name = "N", requires = "snapshots", value_parser = clap::value_parser!(u64).range(1..))]
@@ -96,7 +99,7 @@ pub struct Train {
 
     /// Network file to write: safetensors, with PyTorch's names for the tensors
     #[arg(long, short, visible_alias = "model", value_name = "FILE")]
-    out: Option<PathBuf>,
+    out: Option<NewFile>,
 
     #[command(flatten)]
     reader: Reader,
@@ -104,11 +107,11 @@ pub struct Train {
 
 impl Train {
     pub fn run(self, context: &Context) -> Result<()> {
-        let out = self.out.as_deref().map(|path| Output::with_extension(path, &["safetensors"])).transpose()?;
+        let out = self.out.as_ref().map(|path| Output::with_extension(path, &["safetensors"])).transpose()?;
         self.keeping.check()?;
         let start = Instant::now();
         let (data, test, schema) = self.read(context)?;
-        let mut classifier = Classifier::new(&self.net, &data, context.device, context.seed)?;
+        let mut classifier = Classifier::within(&self.net, &data, &context.fit(&Silent))?;
         classifier.schema = Some(schema);
         if let Some(standardizer) = self.standardizer(&data)? {
             classifier.standardizer = standardizer;
@@ -137,7 +140,7 @@ impl Train {
         let trained = context.fitting(|fit| train(classifier, &data, Some(&test), &settings, fit, &report))?;
         let scores = trained.classifier.score(&test)?;
         if let Some(out) = &out {
-            trained.classifier.save(out.path())?;
+            context.written(out, trained.classifier.save(out.path()));
         }
         let object = json!({
             "data": self.data,
@@ -182,9 +185,6 @@ impl Train {
             let count = snapshot_files(folder).map_or(0, |files| files.len());
             text += &format!("\n{} in {}", text::count(count, "snapshot"), folder.display());
         }
-        if let Some(out) = &self.out {
-            text += &format!("\nwrote {}", out.display());
-        }
         text
     }
 
@@ -206,13 +206,13 @@ impl Train {
             augment: !self.no_augment
                 && classifier.network.description().image.is_some_and(|[channels, ..]| channels == 3),
             snapshots: self.snapshots.as_ref().map(|folder| Snapshots {
-                folder: folder.clone(),
+                folder: folder.to_path_buf(),
                 from: self.snapshot_from,
                 every: self.snapshot_every,
                 rate: self.snapshot_rate,
             }),
             seed,
-            checkpoint: self.keeping.checkpoint.clone(),
+            checkpoint: self.keeping.path(),
             checkpoint_seconds: self.keeping.checkpoint_every.unwrap_or(Settings::default().checkpoint_seconds),
             resume: self.keeping.resume,
             overwrite: self.keeping.overwrite,
@@ -227,7 +227,10 @@ impl Train {
         let schema = self.reader.schema(&table, Some(Scaling::None), context)?;
         let data = encoded(&schema, table, context)?;
         let (data, test) = match &self.test {
-            Some(test) => self.reader.open_like(test, &schema, context).map(|test| (data, test))?,
+            Some(source) => {
+                let beside = Beside { option: "test", source, target: self.test_target.as_deref() };
+                (data, self.reader.labelled_beside(beside, &schema, context)?)
+            }
             None if has_test_part(&self.data) => {
                 self.reader.open(&format!("{}(part=test)", data.name), context).map(|test| (data, test))?
             }

@@ -1,10 +1,10 @@
 //! `mercer trajectory`: calibrated probabilities from the snapshots of a training run.
 
 use crate::context::Context;
-use crate::input::Reader;
+use crate::input::{Reader, labelled};
 use crate::judging::{JudgedRows, Judging};
 use crate::network::{Foreign, Input};
-use crate::output::Output;
+use crate::output::{NewFile, Output};
 use crate::text;
 use crate::uncertainty::{About, Answers, Judged, Judgement, choices, chosen, halves};
 use crate::uncertainty_page::page;
@@ -73,15 +73,15 @@ pub struct Trajectory {
 
     /// File for the functions g(x,θ_i) − ḡ(x) at the data, an array [M, n, C] for `mercer fit --samples`
     #[arg(long, value_name = "FILE.npy")]
-    samples: Option<PathBuf>,
+    samples: Option<NewFile>,
 
     /// Model file to write, for `mercer predict`
     #[arg(long, short, visible_alias = "model", value_name = "FILE")]
-    out: Option<PathBuf>,
+    out: Option<NewFile>,
 
     /// Report to write, with reliability diagrams
     #[arg(long, value_name = "FILE.html")]
-    report: Option<PathBuf>,
+    report: Option<NewFile>,
 
     #[command(flatten)]
     foreign: Foreign,
@@ -119,9 +119,9 @@ struct Fitted {
 
 impl Trajectory {
     pub fn run(self, context: &Context) -> Result<()> {
-        let out = self.out.as_deref().map(Output::new).transpose()?;
-        let report = self.report.as_deref().map(|path| Output::with_extension(path, &["html"])).transpose()?;
-        let samples = self.samples.as_deref().map(|path| Output::with_extension(path, &["npy"])).transpose()?;
+        let out = self.out.as_ref().map(Output::new).transpose()?;
+        let report = self.report.as_ref().map(|path| Output::with_extension(path, &["html"])).transpose()?;
+        let samples = self.samples.as_ref().map(|path| Output::with_extension(path, &["npy"])).transpose()?;
         let given = self.read(samples.as_ref(), context)?;
         let planned = self.planned(&given, context)?;
         let mut all = vec![];
@@ -131,25 +131,25 @@ impl Trajectory {
         let judged: Vec<&Judged> = all.iter().flat_map(|fitted| &fitted.judged).collect();
         let (chosen, why) = chosen(&judged, &self.method, given.rows.validation.n());
         let judgement = Judgement::new(judged.iter().copied(), chosen, context.seed);
+        let warnings = judgement.warnings();
+        warnings.iter().for_each(|warning| context.warn(warning));
         let name = judged[chosen].name();
         let table = format!("{}\n{why}\n", judgement.table());
         if let Some(out) = &out {
             let Fitted { plain, temperature, .. } = &mut all[chosen / 2];
             plain.temperature = if chosen % 2 == 1 { *temperature } else { 1.0 };
-            plain.save_with(Some(&given.schema), out.path())?;
-            context.wrote(out);
+            context.written(out, plain.save_with(Some(&given.schema), out.path()));
         }
         if let Some(report) = &report {
             let title = format!("Snapshots {} on {}", self.snapshots.display(), self.data);
             let page = page(&judgement, &title, &why, self.judging.measured_on(), None).command(&context.command);
-            report.text(&page.html())?;
-            context.wrote(report);
+            context.written(report, report.text(&page.html()));
         }
         let object = json!({
             "snapshots": self.snapshots.to_string_lossy(), "count": given.snapshots.count(), "data": self.data,
             "n": given.rows.fit.n(), "validation": given.rows.validation.n(), "measured_on": self.judging.measured_on(),
             "rows": given.rows.measured().n(), "method": name, "why": why, "methods": judgement.objects(),
-            "samples": samples, "out": out, "report": report,
+            "warnings": warnings, "samples": samples, "out": out, "report": report,
         });
         context.costly_result(&object, || table)
     }
@@ -159,7 +159,7 @@ impl Trajectory {
         let files = snapshot_files(&self.snapshots)?;
         let written = files.last().and_then(|file| Classifier::load(file, context.device, None).ok()?.schema);
         let (data, schema) = match written {
-            Some(schema) => (self.reader.source.open_like(&self.data, &schema, context)?, schema),
+            Some(schema) => (labelled(self.reader.source.open_like(&self.data, &schema, context)?, context), schema),
             None => self.reader.features(&self.data, Some(Scaling::None), context)?,
         };
         let snapshots = self.networks(&files, &data, &self.snapshots, context)?;
@@ -180,8 +180,7 @@ impl Trajectory {
             write_npy(out.path(), f.view())?;
             context.wrote(out);
         }
-        let open = |source: &str| self.reader.open_like(source, &schema, context);
-        let rows = self.judging.read(data, &self.data, last, open, context)?;
+        let rows = self.judging.read(data, &self.data, last, (&self.reader, &schema), context)?;
         Ok(Given { snapshots, ensemble, schema, rows })
     }
 

@@ -5,7 +5,7 @@ use super::predict_blocks::at_rows;
 use crate::codes::first;
 use crate::context::Context;
 use crate::input::{SampleSource, Source, announce, model_memory, say_ignored};
-use crate::output::{Output, numbered};
+use crate::output::{NewFile, Output, numbered};
 use crate::text;
 use clap::Args;
 use mercer::apply::Fitted;
@@ -30,7 +30,7 @@ pub struct Transform {
 
     /// Table to write, .npy or .csv: a row per point, a column per function
     #[arg(long, short, value_name = "FILE")]
-    out: PathBuf,
+    out: NewFile,
 
     /// For a model of sampled functions: the same functions at the new points, an array [S, n] or [S, n, C]
     #[arg(long, value_name = "FILE", conflicts_with = "data")]

@@ -1,9 +1,10 @@
 //! Files that do not fit into memory as a whole: how they are opened, and what is said of them.
 
-use super::{Reader, SHOWN, Source};
+use super::{Beside, Reader, SHOWN, Source};
 use crate::context::{Context, resident_memory};
 use crate::text::{count, grouped};
-use mercer::data::{BlockDataset, BlockOptions, ReadOptions, Scaling, Schema, TableBlocks, Task};
+use crate::usage::with_options;
+use mercer::data::{BlockDataset, BlockOptions, Scaling, Schema, TableBlocks, Task, is_array_file};
 use mercer::error::human_bytes;
 use mercer::{Error, Result, fail_if};
 use std::fs;
@@ -58,9 +59,8 @@ impl Reader {
     }
 
     /// All rows of a second file with the columns of a schema, where it is too large for memory.
-    pub fn large_like(&self, source: &str, schema: &Schema, context: &Context) -> Result<Option<TableBlocks>> {
-        let options = ReadOptions { rows: None, ..self.source.options(context) };
-        large(source, context, || TableBlocks::open_like(source, &options, schema), |_| 0)
+    pub fn large_beside(&self, beside: Beside, schema: &Schema, context: &Context) -> Result<Option<TableBlocks>> {
+        self.source.beside(beside.target).large_like(beside.source, schema, context)
     }
 
     /// The first pass over a file: its schema, `held_out` rows and those that `keep` names. Says what its columns were taken for.
@@ -79,12 +79,13 @@ impl Reader {
             context.warn(format_args!("{} without a target left out", count(data.unlabelled(), "row")));
         }
         self.say_columns(data.schema(), data.is_tabular(), context);
+        data.warnings().iter().for_each(|warning| context.warn(with_options(warning)));
         Ok(data)
     }
 
     /// Columns of features, as far as they are known before the first pass.
     pub fn features_of(&self, blocks: &TableBlocks) -> usize {
-        let is_column = self.source.target.as_ref().is_some_and(|target| !target.ends_with(".npy"));
+        let is_column = self.source.target.as_ref().is_some_and(|target| !is_array_file(target));
         (blocks.columns() - usize::from(is_column)).max(1)
     }
 }

@@ -40,7 +40,7 @@ pub fn view_mut<'a, T>(mut a: ArrayViewMut2<'a, T>) -> MatMut<'a, T> {
 /// `A B` `[n, m]` from `A` `[n, p]` and `B` `[p, m]`, on all threads.
 pub fn matmul<T: RealField>(a: ArrayView2<T>, b: ArrayView2<T>) -> Array2<T> {
     let mut out = Array2::from_elem((a.nrows(), b.ncols()), T::zero_impl());
-    matmul_into(out.view_mut(), Accum::Replace, a, b, T::one_impl(), Par::rayon(0));
+    matmul_into(out.view_mut(), Accum::Replace, a, b, T::one_impl(), faer::get_global_parallelism());
     out
 }
 
@@ -63,6 +63,7 @@ pub fn eigh(device: Device, a: ArrayView2<f64>) -> Result<(Vec<f64>, Array2<f64>
     if n == 0 {
         return Ok((vec![], Array2::zeros((0, 0))));
     }
+    check_finite(a)?;
     let gpu = device::gpu_for(device, n)?;
     tell("eigendecompositions", n, gpu);
     if let Some(gpu) = gpu {
@@ -74,6 +75,28 @@ pub fn eigh(device: Device, a: ArrayView2<f64>) -> Result<(Vec<f64>, Array2<f64>
     Ok((values, Array2::from_shape_fn((n, n), |(i, j)| u[(i, n - 1 - j)])))
 }
 
+/// Eigenvalues, in descending order, of a symmetric matrix (only its lower triangle is read).
+pub fn eigenvalues(a: ArrayView2<f64>) -> Result<Vec<f64>> {
+    check_finite(a)?;
+    let values = view(a).self_adjoint_eigenvalues(Side::Lower).map_err(|_| not_decomposed(a.nrows()))?;
+    Ok(values.into_iter().rev().collect())
+}
+
+/// Refuses a matrix with an entry in its lower triangle that is not finite: a decomposition would iterate on it for long.
+fn check_finite<T: Number>(a: ArrayView2<T>) -> Result<()> {
+    let mut lower = (0..a.nrows()).flat_map(|i| (0..=i).map(move |j| (i, j)));
+    match lower.find(|&(i, j)| !a[[i, j]].finite()) {
+        None => Ok(()),
+        Some((i, j)) => Err(Error::Numerical(format!(
+            "the {n}×{n} matrix to decompose has an entry that is not finite, in row {}, column {} (counted from 1); scale the data, or use \
+             another parameter of the kernel",
+            i + 1,
+            j + 1,
+            n = a.nrows()
+        ))),
+    }
+}
+
 /// Says where a matrix of order `n` was decomposed, if it is large enough for a GPU.
 fn tell(work: &'static str, n: usize, gpu: Option<&'static Gpu>) {
     if n >= device::MIN_ORDER {
@@ -83,7 +106,7 @@ fn tell(work: &'static str, n: usize, gpu: Option<&'static Gpu>) {
 
 fn not_decomposed(n: usize) -> Error {
     Error::Numerical(format!(
-        "the eigendecomposition of a {n}×{n} matrix did not converge: an entry is not finite, or too large; scale the data, or \
+        "the eigendecomposition of a {n}×{n} matrix did not converge: an entry is too large; scale the data, or \
          use another parameter of the kernel"
     ))
 }
@@ -100,6 +123,7 @@ enum Factor<T: RealField + Number> {
 impl<T: RealField + Number> Cholesky<T> {
     /// Factors a symmetric positive definite matrix (only its lower triangle is read). Large ones are factored on `device`.
     pub fn new(device: Device, a: ArrayView2<T>) -> Result<Self> {
+        check_finite(a)?;
         let n = a.nrows();
         let gpu = device::gpu_for(device, n)?;
         tell("Cholesky factorisations", n, gpu);
@@ -227,12 +251,20 @@ fn not_positive_definite(n: usize, pivot: usize) -> Error {
 
 /// Solves `L X = B` in place, for `L` lower triangular `[n, n]` and `B` `[n, m]`.
 pub fn solve_lower<T: RealField>(l: MatRef<T>, b: ArrayViewMut2<T>) {
-    faer::linalg::triangular_solve::solve_lower_triangular_in_place(l, view_mut(b).rb_mut(), Par::rayon(0));
+    faer::linalg::triangular_solve::solve_lower_triangular_in_place(
+        l,
+        view_mut(b).rb_mut(),
+        faer::get_global_parallelism(),
+    );
 }
 
 /// Solves `Lᵀ X = B` in place, for `L` lower triangular `[n, n]` and `B` `[n, m]`.
 pub fn solve_lower_transposed<T: RealField>(l: MatRef<T>, b: ArrayViewMut2<T>) {
-    faer::linalg::triangular_solve::solve_upper_triangular_in_place(l.transpose(), view_mut(b).rb_mut(), Par::rayon(0));
+    faer::linalg::triangular_solve::solve_upper_triangular_in_place(
+        l.transpose(),
+        view_mut(b).rb_mut(),
+        faer::get_global_parallelism(),
+    );
 }
 
 /// An orthonormal basis `[n, r]` of the span of the columns of `v` `[n, b]`, with `r < b` if they are linearly dependent:
@@ -273,6 +305,25 @@ mod tests {
         assert!(values.windows(2).all(|w| w[0] >= w[1]));
         let rebuilt = (&u * &ndarray::aview1(&values)).dot(&u.t());
         assert!((rebuilt - a).iter().all(|d| d.abs() < 1e-12));
+    }
+
+    /// At once, whichever entry it is; what is above the diagonal is not read.
+    #[test]
+    fn matrices_that_are_not_finite_are_refused_before_they_are_decomposed() {
+        for bad in [f64::NAN, f64::INFINITY] {
+            let mut a = Array2::<f64>::eye(1000);
+            a[[3, 700]] = bad;
+            assert!(Cholesky::new(Device::Cpu, a.view()).is_ok() && eigenvalues(a.view()).is_ok());
+            a[[700, 3]] = bad;
+            let refused = [
+                eigh(Device::Cpu, a.view()).err(),
+                eigenvalues(a.view()).err(),
+                Cholesky::new(Device::Cpu, a.view()).err(),
+            ];
+            for error in refused {
+                assert!(error.unwrap().to_string().contains("row 701, column 4"));
+            }
+        }
     }
 
     #[test]

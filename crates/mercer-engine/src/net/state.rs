@@ -147,25 +147,12 @@ impl Network {
     /// (`num_batches_tracked`) are passed over, anything else that is left over is an error.
     pub fn parameters_named(&self, device: Device, tensors: &[NamedTensor]) -> Result<Parameters> {
         self.check_single()?;
-        let mut numbers = [vec![0.0; self.parameters()], vec![0.0; self.constants()]];
         let places = placed(&self.layers, &self.starts());
-        for Piece { name, start, shape, transposed, constant } in &places {
-            let found = tensors.iter().find(|t| t.name == *name);
-            let tensor =
-                found.ok_or_else(|| {
-                    Error::input(format!(
-                        "there is no tensor \"{name}\", which the network needs; the file has {}; change the network, or rename \
-                         the file's tensors",
-                        listed(tensors)
-                    ))
-                })?;
-            let len = shape.iter().product::<usize>();
-            fail_if!(
-                tensor.shape != *shape || tensor.data.len() != len,
-                "the tensor \"{name}\" has shape {:?}, but the network needs {shape:?}",
-                tensor.shape
-            );
-            let to = &mut numbers[usize::from(*constant)][*start..start + len];
+        // All shapes before any memory: a description from a file may ask for more than its tensors hold.
+        let found = places.iter().map(|piece| of_piece(piece, tensors)).collect::<Result<Vec<_>>>()?;
+        let mut numbers = [vec![0.0; self.parameters()], vec![0.0; self.constants()]];
+        for (Piece { start, shape, transposed, constant, .. }, tensor) in places.iter().zip(found) {
+            let to = &mut numbers[usize::from(*constant)][*start..start + tensor.data.len()];
             if *transposed {
                 to.copy_from_slice(&transpose(&tensor.data, shape[0], shape[1]));
             } else {
@@ -188,6 +175,23 @@ impl Network {
         fail_if!(self.networks() != 1, "tensors have names in one network, not in {} at once", self.networks());
         Ok(())
     }
+}
+
+/// The tensor of a piece, which must have its shape.
+fn of_piece<'t>(Piece { name, shape, .. }: &Piece, tensors: &'t [NamedTensor]) -> Result<&'t NamedTensor> {
+    let tensor = tensors.iter().find(|t| t.name == *name).ok_or_else(|| {
+        Error::input(format!(
+            "there is no tensor \"{name}\", which the network needs; the file has {}; change the network, or rename the file's tensors",
+            listed(tensors)
+        ))
+    })?;
+    let len = shape.iter().try_fold(1, |len: usize, size| len.checked_mul(*size));
+    fail_if!(
+        tensor.shape != *shape || Some(tensor.data.len()) != len,
+        "the tensor \"{name}\" has shape {:?}, but the network needs {shape:?}",
+        tensor.shape
+    );
+    Ok(tensor)
 }
 
 /// The transpose of a `rows × cols` matrix.
@@ -218,6 +222,20 @@ mod tests {
         }
         let numbers: usize = tensors.iter().map(|t| t.data.len()).sum();
         assert_eq!((net.trained(), numbers), (272_474, 272_474 + net.constants()));
+    }
+
+    /// A description from a file may promise what no memory holds: shapes are compared before any of it is allocated.
+    #[test]
+    fn layers_that_a_file_does_not_hold_take_no_memory() {
+        let (net, theta, ..) = start("dense(3) relu dense(2)", 4, 1, 2);
+        let tensors = net.tensors(&theta).unwrap();
+        for wide in
+            ["dense(1048576) relu dense(1048576) relu dense(2)", "dense(3) relu dense(2) dense(1048576) dense(1048576)"]
+        {
+            let promised = Network::parse(wide, 4, 1).unwrap();
+            let error = promised.parameters_named(Device::Cpu, &tensors).unwrap_err().to_string();
+            assert!(error.contains("but the network needs") || error.contains("there is no tensor"), "{error}");
+        }
     }
 
     #[test]

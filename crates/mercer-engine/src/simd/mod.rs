@@ -251,9 +251,10 @@ pub use vectorized;
 #[inline]
 pub fn dispatch_at<J: SimdJob>(level: Level, job: J) -> J::Output {
     match level.min(Level::best()) {
-        // SAFETY (both): `Level::best` has found every feature that the callee is compiled for.
+        // SAFETY: `Level::best` has found every feature that the callee is compiled for.
         #[cfg(target_arch = "x86_64")]
         Level::Avx512 => unsafe { run_avx512(job) },
+        // SAFETY: as above.
         #[cfg(target_arch = "x86_64")]
         Level::Avx2 => unsafe { run_avx2(job) },
         // Every 64-bit ARM has fused multiply-add; baseline x86-64 has not.
@@ -261,12 +262,16 @@ pub fn dispatch_at<J: SimdJob>(level: Level, job: J) -> J::Output {
     }
 }
 
+/// # Safety
+/// The CPU has these instructions.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512dq,avx512vl,avx512bw,avx2,fma")]
 fn run_avx512<J: SimdJob>(job: J) -> J::Output {
     job.run::<true>()
 }
 
+/// # Safety
+/// The CPU has these instructions.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma")]
 fn run_avx2<J: SimdJob>(job: J) -> J::Output {

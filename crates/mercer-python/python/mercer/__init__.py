@@ -17,6 +17,7 @@ from ._figure import Figure, scatter
 from ._kernel import Kernel, Operator, kernel, kernels, operator
 from ._maps import DiffusionMaps, KernelPCA, LaplacianEigenmaps
 from ._mercer import __version__, methods
+from ._model import Model
 from ._predict import (
     GaussianProcessClassifier,
     GaussianProcessRegressor,
@@ -42,6 +43,7 @@ __all__ = [
     "KernelRidge",
     "LaplacianEigenmaps",
     "MercerWarning",
+    "Model",
     "NadarayaWatson",
     "NadarayaWatsonClassifier",
     "NeuralEigenfunctions",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import numbers
+import os
 import sys
 import warnings
 from collections.abc import Callable
@@ -29,8 +30,25 @@ _NONE: Any = object()
 _TYPES = (np.dtype(np.float64), np.dtype(np.float32))
 
 
+# The threads of the library do not live on in a forked process: it gets others.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_mercer.forked)
+
+
 class MercerWarning(UserWarning):
     """What the user should know of a fit: a component that does not exist, an iteration that ended early."""
+
+
+#: Packages whose lines are not those of the user.
+_INNER = ("mercer", "sklearn")
+
+
+def warn(message: str) -> None:
+    """Shows a `MercerWarning` at the line of the user's code."""
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] in _INNER:
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, MercerWarning, stacklevel=level)
 
 
 class Progress:
@@ -45,10 +63,36 @@ class Progress:
         sys.stderr.write("\n")
 
 
+def whole(name: str, value: Any, least: int = 1) -> int:
+    """A parameter that is a whole number."""
+    if not isinstance(value, numbers.Integral) or value < least:
+        raise ValueError(f"{name} must be a whole number of at least {least}, not {value!r}")
+    return int(value)
+
+
+def _plain(value: Any) -> Any:
+    """NumPy's numbers and arrays as Python's."""
+    if isinstance(value, (np.generic, np.ndarray)):
+        return value.tolist()
+    raise TypeError
+
+
+def as_json(options: dict[str, Any]) -> str:
+    """Options as the library reads them."""
+
+    def option(name: str, value: Any) -> str:
+        try:
+            return f"{json.dumps(str(name))}: {json.dumps(value, default=_plain, allow_nan=False)}"
+        except (TypeError, ValueError):
+            raise ValueError(f"{name}={value!r} cannot be used; give a finite number, a word, or a list of them") from None
+
+    return "{" + ", ".join(option(name, value) for name, value in options.items()) + "}"
+
+
 def seed_of(random_state: Any) -> int:
     """A whole number as it is; anything else by scikit-learn's rule."""
     if isinstance(random_state, numbers.Integral):
-        return int(random_state)
+        return whole("random_state", random_state, 0)
     return int(check_random_state(random_state).randint(2**31 - 1))
 
 
@@ -71,23 +115,60 @@ def as_points(x: Any) -> np.ndarray:
     return np.ascontiguousarray(x)
 
 
+def _column(column: Any) -> np.ndarray | list[str | None]:
+    """A column of a frame: numbers, NaN where one is missing; or the text that a .csv would have, None where a value is missing."""
+    if hasattr(column, "isna") or hasattr(column, "is_null"):
+        missing = np.asarray(column.isna() if hasattr(column, "isna") else column.is_null())
+    else:
+        missing = np.array([value is None or value != value for value in column])
+    values = np.asarray(column)
+    if values.dtype.kind in "iuf":
+        return values.astype(np.float64)
+    if values.dtype.kind == "M":
+        values = np.datetime_as_string(values)
+    return [None if gone else str(value) for gone, value in zip(missing, values, strict=True)]
+
+
+def encoded(model: _mercer.Model, X: Any) -> np.ndarray:
+    """The numbers `[m, d]` that a model's schema makes of a table: a frame, or an array with the columns in their order."""
+    if hasattr(X, "columns"):
+        named = all(isinstance(name, str) for name in X.columns)
+        columns = [_column(X.iloc[:, j] if hasattr(X, "iloc") else X[:, j]) for j in range(X.shape[1])]
+        found, notes = model.features_of_columns(columns, list(X.columns) if named else None)
+    elif (x := as_array(X)).dtype.kind in "OUSM" and x.ndim == 2:
+        found, notes = model.features_of_columns([_column(column) for column in x.T], None)
+    else:
+        found, notes = model.features(as_points(x), None)
+    for note in notes:
+        warn(note)
+    return found
+
+
 class MercerEstimator(BaseEstimator):
     """The base of the estimators: `random_state`, `device`, `memory` and `verbose` are the settings of every fit."""
 
     random_state: Any
     device: str
-    memory: str | None
+    memory: str | int | None
     verbose: int
+
+    #: Whether the model takes tables, of which its schema makes features.
+    _takes_tables = False
 
     def _settings(self) -> _mercer.Settings:
         progress = Progress() if self.verbose else None
         precision = getattr(self, "precision", "f64")
-        return _mercer.Settings(seed_of(self.random_state), self.device, precision, self.memory, progress)
+        return _mercer.Settings(seed_of(self.random_state), self.device, precision, self._memory(), progress)
+
+    def _memory(self) -> str | None:
+        return None if self.memory is None else str(self.memory)
 
     def _checked(self, X: Any, y: Any = _NONE, *, fit: bool, **options: Any) -> Any:
         """Arrays as the library reads them: X C-contiguous in float32 or float64. Arrays on a GPU are copied to the host, once."""
         X = _cuda.on_host(X) if _cuda.is_on_gpu(X) else X
         y = _cuda.on_host(y) if _cuda.is_on_gpu(y) else y
+        if not fit and self._takes_tables:
+            return encoded(self.model_, X)
         if not fit and y is _NONE and self._is_plain(X):
             return X
         options |= {"dtype": [np.float64, np.float32], "order": "C", "reset": fit}
@@ -107,22 +188,38 @@ class MercerEstimator(BaseEstimator):
         if type(X) is not np.ndarray or X.ndim != 2 or X.dtype not in _TYPES or not X.flags.c_contiguous:
             return False
         known = len(X) > 0 and X.shape[1] == self.n_features_in_ and not hasattr(self, "feature_names_in_")
-        return known and bool(np.isfinite(X.sum(dtype=np.float64)))
+        with np.errstate(over="ignore", invalid="ignore"):
+            return known and bool(np.isfinite(X.sum(dtype=np.float64)))
 
     def _keep(self, model: _mercer.Model, quiet: bool = False) -> dict[str, Any]:
         """Keeps the fitted model and shows its warnings; returns what its file holds."""
         self.model_ = model
         header: dict[str, Any] = json.loads(model.header())
         self.kernel_ = header.get("origin", {}).get("kernel")
+        self._takes_tables = bool(header.get("schema"))
         if not quiet:
             for note in model.notes:
-                warnings.warn(note, MercerWarning, stacklevel=4)
+                warn(note)
         return header
 
+    def _end_fit(self) -> None:
+        """Raises the exception of a Ctrl-C that ended the fit early; the best result so far stays."""
+        interrupted = self.model_.interrupted
+        if interrupted is not None:
+            try:
+                warn(f"the fit was interrupted; {type(self).__name__} keeps its best result so far")
+            finally:
+                raise interrupted
+
+    def _column_names(self) -> list[str] | None:
+        """The names of the columns that the model takes, where the fitted table has some."""
+        names = [str(name) for name in getattr(self, "feature_names_in_", [])]
+        return names if names and len(set(names)) == len(names) else None
+
     def save(self, path: str | Path) -> None:
-        """Writes the fitted model to a file that the program and `mercer.load` read."""
+        """Writes the fitted model to a file that the program and `mercer.load` read, with the names of its columns."""
         self._check_fitted()
-        self.model_.save(str(path))
+        self.model_.save(str(path), self._column_names())
 
 
 class KernelParameters(MercerEstimator):
@@ -148,8 +245,11 @@ class KernelParameters(MercerEstimator):
 
     def _checked(self, X: Any, y: Any = _NONE, *, fit: bool, **options: Any) -> Any:
         if fit and self._is_matrix() and isinstance(X, LinearOperator):
-            X = X.to_dense(self.memory) if isinstance(X, Operator) else X @ np.eye(X.shape[1])
+            X = X.to_dense(self._memory()) if isinstance(X, Operator) else X @ np.eye(X.shape[1])
         return super()._checked(X, y, fit=fit, **options)
+
+    def _column_names(self) -> list[str] | None:
+        return None if self._is_matrix() or self._function() is not None else super()._column_names()
 
     def _function(self) -> Callable[[Any, Any], Any] | None:
         """The kernel as a function of two arrays that gives a matrix, where the library has no formula for it."""
@@ -166,6 +266,8 @@ class KernelParameters(MercerEstimator):
     def _expression(self, d: int) -> str:
         """The kernel as an expression, for points of d columns."""
         if isinstance(self.kernel, Kernel) or self.kernel not in self._NAMES:
+            if self.gamma is not None:
+                raise ValueError(f"gamma is for the kernels {', '.join(self._NAMES[1:])}; write the lengthscale into the expression {self.kernel}")
             return str(self.kernel)
         gamma = 1.0 / d if self.gamma is None else float(self.gamma)
         if gamma <= 0:

@@ -16,8 +16,9 @@ from ._figure import Figure
 class Certificate:
     """How good each pair is, measured on points that were held out from the fit.
 
-    `residual[j]` is `‖Kψ_j − μ_jψ_j‖/(μ_j‖ψ_j‖)`; `interval[j]` has the eigenvalue under the distribution of the points with 95 %
-    confidence; `population_bound[j]` bounds the residual beyond the sample. An entry is None where it is not known.
+    `residual[j]` is `‖Kψ_j − μ_jψ_j‖/(μ_j‖ψ_j‖)`; `interval[j]` has `⟨ψ_j,Kψ_j⟩/⟨ψ_j,ψ_j⟩` under the distribution of the points with
+    95 % confidence; `population_bound[j]` bounds the residual beyond the sample. An entry is None where it is not known, as without held-out
+    points. `negative` is the share of `Σ|λ|` that negative eigenvalues of a matrix hold.
     """
 
     eigenvalues: list[float]
@@ -33,6 +34,7 @@ class Certificate:
     interval: list[list[float] | None]
     standing: list[str]
     cuts_group: bool
+    negative: float = 0.0
 
     @classmethod
     def of_header(cls, header: dict[str, Any]) -> Certificate:
@@ -55,8 +57,8 @@ class Certificate:
             return [
                 str(j + 1),
                 f"{self.eigenvalues[j]:.6g}",
-                "" if interval is None else f"{interval[0]:.4g} … {interval[1]:.4g}",
-                "" if residual is None else f"{residual:.1e}",
+                "–" if interval is None else f"{interval[0]:.4g} … {interval[1]:.4g}",
+                "–" if residual is None else f"{residual:.1e}",
                 self.standing[j],
             ]
 
@@ -64,10 +66,8 @@ class Certificate:
 
     def _sentence(self) -> str:
         where = f"{self.held_out} points held out from the fit" if self.held_out else "the fitted points themselves"
-        return (
-            f"{self.trace_captured:.1%} of the trace {self.trace:.4g}; measured on {where}; "
-            f"inner products are off by at most {self.orthonormality:.1e}."
-        )
+        total = f"the sum of absolute eigenvalues, of which negative ones hold {self.negative:.1%}" if self.negative else f"the trace {self.trace:.4g}"
+        return f"{self.trace_captured:.1%} of {total}; measured on {where}; inner products are off by at most {self.orthonormality:.1e}."
 
     def __str__(self) -> str:
         rows = self._rows()

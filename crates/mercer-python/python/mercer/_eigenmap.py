@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
 from . import _mercer
-from ._base import MercerEstimator
+from ._base import MercerEstimator, as_json, whole
 
 
 class Eigenmap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MercerEstimator):
@@ -25,7 +24,7 @@ class Eigenmap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MercerEstimato
     image : channels, height and width, where rows are images.
     objective : "eigenmap", "eigenmap-unordered", "neuralef", "nested", "spectral-contrastive", "barlow-twins", "vicreg" or "simclr".
     ritz : whether Rayleigh–Ritz on the pairs orders the functions in the end.
-    projector : units of the hidden layer of the projector; 0 for no projector, None for as many as coordinates.
+    projector : units of the hidden layer of the projector; 0 for no projector, None for 8 times as many as coordinates, from 64 to 2048.
     epochs, batch_size, learning_rate : of the training.
 
     Attributes
@@ -55,7 +54,7 @@ class Eigenmap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MercerEstimato
         learning_rate: float = 1e-3,
         random_state: Any = 0,
         device: str = "cpu",
-        memory: str | None = None,
+        memory: str | int | None = None,
         verbose: int = 0,
     ) -> None:
         self.n_components = n_components
@@ -77,7 +76,7 @@ class Eigenmap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MercerEstimato
         """Trains the network on views of the rows X `[n, d]`; y is not used."""
         X = self._checked(X, fit=True)
         options = {
-            "k": self.n_components,
+            "k": whole("n_components", self.n_components),
             "net": self.net,
             "augment": self.augment,
             "image": None if self.image is None else list(self.image),
@@ -88,11 +87,12 @@ class Eigenmap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MercerEstimato
             "batch": self.batch_size,
             "rate": self.learning_rate,
         }
-        model = _mercer.Model.fit("eigenmap", json.dumps(options), X, None, None, [], self._settings())
+        model = _mercer.Model.fit("eigenmap", as_json(options), X, None, None, [], self._settings())
         header = self._keep(model)
         self.eigenvalues_ = np.array(header["eigenvalues"])
         self.certificate_: dict[str, Any] = header["certificate"]
         self._n_features_out = len(self.eigenvalues_)
+        self._end_fit()
         return self
 
     def transform(self, X: Any) -> np.ndarray:

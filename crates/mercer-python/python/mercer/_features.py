@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
+import numbers
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from . import _mercer
-from ._base import KernelParameters, MercerEstimator, MercerWarning, seed_of
+from ._base import KernelParameters, MercerEstimator, seed_of, warn, whole
 
 
 class _NystromMap:
@@ -60,7 +60,7 @@ class Nystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelParamete
         choice: str = "uniform",
         random_state: Any = 0,
         device: str = "cpu",
-        memory: str | None = None,
+        memory: str | int | None = None,
         verbose: int = 0,
     ) -> None:
         self.kernel = kernel
@@ -84,9 +84,9 @@ class Nystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelParamete
         if self._is_matrix():
             raise ValueError("Nystroem needs points and a kernel; a matrix has its pairs by Spectrum(kernel='precomputed')")
         X = self._checked(X, fit=True)
-        m, settings = min(self.n_components, len(X)), self._settings()
+        m, settings = min(whole("n_components", self.n_components), len(X)), self._settings()
         if m < self.n_components:
-            warnings.warn(f"n_components is {self.n_components}, but there are {m} points: all are landmarks", MercerWarning, stacklevel=2)
+            warn(f"n_components is {self.n_components}, but there are {m} points: all are landmarks")
         if self._function() is not None:
             if self.choice != "uniform":
                 raise ValueError(f"landmarks of a callable kernel are uniform, not {self.choice!r}; use a kernel expression")
@@ -158,16 +158,17 @@ class RBFSampler(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MercerEstima
             if gamma == "scale":
                 spread = float(X.var())
                 gamma = 1.0 / (X.shape[1] * spread) if spread else 1.0
-            if not isinstance(gamma, (int, float)) or not gamma > 0:
+            if not isinstance(gamma, numbers.Real) or not gamma > 0:
                 raise ValueError(f"gamma must be a number above 0 or 'scale', got {gamma!r}")
-            expression = f"rbf(lengthscale={(0.5 / gamma) ** 0.5!r})"
+            expression = f"rbf(lengthscale={(0.5 / float(gamma)) ** 0.5!r})"
         else:
             expression = _mercer.Kernel(str(self.kernel)).resolve(X, seed)
         self.kernel_ = expression
-        even = self.n_components + self.n_components % 2
+        count = whole("n_components", self.n_components)
+        even = count + count % 2
         self.map_ = _FourierMap(expression, X.shape[1], even, self.sampling, seed)
         self.phase_ = np.random.default_rng(seed).uniform(0, 2 * np.pi)
-        self._n_features_out = self.n_components
+        self._n_features_out = count
         return self
 
     def transform(self, X: Any) -> np.ndarray:

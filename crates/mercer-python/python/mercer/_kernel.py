@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from typing import Any
 
 import numpy as np
@@ -101,9 +102,14 @@ class Kernel:
     def __mul__(self, other: Kernel | float) -> Kernel:
         if isinstance(other, Kernel):
             return Kernel(f"({self.expression})*({other.expression})")
-        return Kernel(f"{other!r}*({self.expression})")
+        if not isinstance(other, numbers.Real):
+            return NotImplemented
+        factor = other.item() if isinstance(other, np.generic) else other
+        return Kernel(f"{factor!r}*({self.expression})")
 
     __rmul__ = __mul__
+    # NumPy's numbers leave the product to the kernel.
+    __array_ufunc__ = None
 
 
 def kernel(expression: str) -> Kernel:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
 from . import _mercer
-from ._base import KernelParameters
+from ._base import KernelParameters, as_json, whole
 
 #: scikit-learn's names of eigensolvers, by ours.
 _SOLVERS = {"auto": "auto", "dense": "exact", "exact": "exact", "krylov": "krylov", "arpack": "krylov", "randomized": "krylov"}
@@ -26,7 +25,7 @@ class _Map(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelParameters):
         return _SOLVERS[self.eigen_solver]
 
     def _learn(self, kind: str, X: np.ndarray, options: dict[str, Any], quiet: bool = False) -> dict[str, Any]:
-        words = json.dumps(options | {"solver": self._solver()})
+        words = as_json(options | {"solver": self._solver()})
         model = _mercer.Model.fit(kind, words, X, None, None, [], self._settings())
         header = self._keep(model, quiet)
         self.eigenvalues_ = np.array(header["eigenvalues"])
@@ -73,7 +72,7 @@ class KernelPCA(_Map):
         precision: str = "f64",
         random_state: Any = 0,
         device: str = "cpu",
-        memory: str | None = None,
+        memory: str | int | None = None,
         verbose: int = 0,
     ) -> None:
         self.n_components = n_components
@@ -93,16 +92,17 @@ class KernelPCA(_Map):
         """Finds the components of points X `[n, d]`, or of a kernel matrix."""
         X = self._checked(X, fit=True)
         quiet = self.n_components is None
-        options: dict[str, Any] = {"k": len(X) if quiet else min(int(self.n_components or 0), len(X))}
+        options: dict[str, Any] = {"k": len(X) if quiet else min(whole("n_components", self.n_components), len(X)), "tolerance": self.tol or None}
         if self._is_matrix():
             header = self._learn("kpca-matrix", X, options, quiet)
         elif self._function() is not None:
             self.X_fit_ = X
             header = self._learn("kpca-matrix", self._matrix(X, X), options, quiet)
         else:
-            options |= {"kernel": self._expression(X.shape[1]), "tolerance": self.tol or None}
+            options["kernel"] = self._expression(X.shape[1])
             header = self._learn("kpca", X, options, quiet)
         self.explained_ratio_ = np.array(header["explained"])
+        self._end_fit()
         return self
 
     @property
@@ -136,7 +136,7 @@ class LaplacianEigenmaps(_Map):
         precision: str = "f64",
         random_state: Any = 0,
         device: str = "cpu",
-        memory: str | None = None,
+        memory: str | int | None = None,
         verbose: int = 0,
     ) -> None:
         self.n_components = n_components
@@ -161,15 +161,20 @@ class LaplacianEigenmaps(_Map):
     def fit(self, X: Any, y: Any = None) -> LaplacianEigenmaps:
         """Finds the functions for points X `[n, d]`."""
         X = self._checked(X, fit=True)
-        options: dict[str, Any] = {"k": self.n_components}
+        options: dict[str, Any] = {"k": whole("n_components", self.n_components)}
         if self._function() is not None or self._is_matrix():
             raise ValueError("affinity must be nearest_neighbors or a kernel expression; a callable has no functions at new points")
-        if self.affinity == "nearest_neighbors":
+        by_neighbours = self.affinity == "nearest_neighbors"
+        if (self.gamma if by_neighbours else self.n_neighbors) is not None:
+            unused, other = ("gamma", "a kernel") if by_neighbours else ("n_neighbors", "nearest_neighbors")
+            raise ValueError(f"{unused} is for the affinity {other}; leave it out")
+        if by_neighbours:
             usual = max(1, min(10, len(X) // 2))
             options["neighbours"] = usual if self.n_neighbors is None else self.n_neighbors
         else:
             options["kernel"] = self._expression(X.shape[1])
         self._learn("laplacian", X, options)
+        self._end_fit()
         return self
 
 
@@ -197,7 +202,7 @@ class DiffusionMaps(_Map):
         precision: str = "f64",
         random_state: Any = 0,
         device: str = "cpu",
-        memory: str | None = None,
+        memory: str | int | None = None,
         verbose: int = 0,
     ) -> None:
         self.n_components = n_components
@@ -220,6 +225,7 @@ class DiffusionMaps(_Map):
         X = self._checked(X, fit=True)
         if self._function() is not None or self._is_matrix():
             raise ValueError("diffusion maps need a kernel expression; a callable has no functions at new points")
-        options = {"k": self.n_components, "alpha": self.alpha, "time": self.time}
+        options = {"k": whole("n_components", self.n_components), "alpha": self.alpha, "time": self.time}
         self._learn("diffusion", X, options | {"kernel": self._expression(X.shape[1])})
+        self._end_fit()
         return self

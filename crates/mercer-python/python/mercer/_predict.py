@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import numbers
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
 from . import _mercer
-from ._base import KernelParameters
+from ._base import KernelParameters, as_json
 
 
 class _Predictor(KernelParameters):
@@ -31,7 +31,7 @@ class _Predictor(KernelParameters):
             way, options = "matrix", self._of_matrix(way, options)
         else:
             points, options = X, options | {"kernel": self._expression(X.shape[1])}
-        model = _mercer.Model.fit(way, json.dumps(options), points, values, labels, names or [], self._settings())
+        model = _mercer.Model.fit(way, as_json(options), points, values, labels, names or [], self._settings())
         self.header_ = self._keep(model)
         if "alpha" in self.header_:
             self.alpha_ = self.header_["alpha"]
@@ -59,6 +59,7 @@ class _Regressor(RegressorMixin, _Predictor):
         X, y = self._checked(X, y, fit=True, y_numeric=True, multi_output=True)
         y = column_or_1d(y, warn=True)
         self._learn(X, values=np.ascontiguousarray(y, dtype=np.float64))
+        self._end_fit()
         return self
 
     def predict(self, X: Any) -> np.ndarray:
@@ -82,6 +83,7 @@ class _Classifier(ClassifierMixin, _Predictor):
             raise ValueError(f"{type(self).__name__} needs at least two classes, and y has one class: {self.classes_[0]!r}")
         names = [str(name) for name in self.classes_]
         self._learn(X, labels=np.ascontiguousarray(labels, dtype=np.int64), names=names)
+        self._end_fit()
         return self
 
     def decision_function(self, X: Any) -> np.ndarray:
@@ -103,10 +105,14 @@ class _Classifier(ClassifierMixin, _Predictor):
         return found
 
 
-def _class_weight(weights: Any) -> Any:
-    """scikit-learn's class weights as the library takes them."""
+def _class_weight(weights: Any, classes: np.ndarray) -> Any:
+    """scikit-learn's class weights as the library takes them, by the names of the classes."""
     if isinstance(weights, dict):
-        return [[str(name), float(weight)] for name, weight in weights.items()]
+        known = dict(zip(classes.tolist(), map(str, classes), strict=True))
+        for name in weights:
+            if name not in known:
+                raise ValueError(f"class_weight has a weight for {name!r}, which is none of the classes {', '.join(map(str, classes))}")
+        return [[known[name], float(weight)] for name, weight in weights.items()]
     if weights is not None and weights != "balanced":
         raise ValueError(f"class_weight must be 'balanced' or a dict, not {weights!r}")
     return weights
@@ -116,9 +122,16 @@ def _alpha(alpha: float | str | None) -> float | None:
     """A number, or None for the value with the least left-out error."""
     if alpha is None or (isinstance(alpha, str) and alpha == "auto"):
         return None
-    if isinstance(alpha, str) or not alpha >= 0:
+    if not isinstance(alpha, numbers.Real) or not alpha >= 0:
         raise ValueError(f"alpha must be a number of at least 0, or 'auto', not {alpha!r}")
     return float(alpha)
+
+
+def _folds(cv: Any) -> int | None:
+    """The number of folds, where there are some."""
+    if cv is not None and (not isinstance(cv, numbers.Integral) or cv < 2):
+        raise ValueError(f"cv must be a number of folds of at least 2, not {cv!r}")
+    return None if cv is None else int(cv)
 
 
 class KernelRidge(_Regressor):
@@ -129,7 +142,8 @@ class KernelRidge(_Regressor):
     alpha : added to the diagonal of the kernel matrix, or "auto" for the least left-out error (`cv` chooses folds in place of single
         points).
     kernel : a name that scikit-learn has, an expression such as `"matern52(lengthscale=auto)"`, a callable, or "precomputed".
-    fit_intercept : whether a constant is added; scikit-learn has none.
+    fit_intercept : whether a constant is added. "auto": none by the method ridge, as in scikit-learn, and one by every other method, as in
+        the program. The methods nystrom, random-features, linear, falkon and krill always have one.
     method : "ridge" (all points), "nystrom", "random-features", "spectrum", "linear", "falkon", "krill", or "auto" by the number of points.
     rank : landmarks, features or eigenfunctions of a method; of the preconditioner for ridge by conjugate gradients.
     solver : of "ridge": "auto", "direct", "cg", "askotch", "eigenpro" or "richardson".
@@ -149,7 +163,7 @@ class KernelRidge(_Regressor):
         gamma: float | None = None,
         degree: float = 3,
         coef0: float = 1,
-        fit_intercept: bool = False,
+        fit_intercept: bool | str = "auto",
         method: str = "ridge",
         rank: int | None = None,
         solver: str | None = None,
@@ -157,7 +171,7 @@ class KernelRidge(_Regressor):
         precision: str = "f64",
         random_state: Any = 0,
         device: str = "cpu",
-        memory: str | None = None,
+        memory: str | int | None = None,
         verbose: int = 0,
     ) -> None:
         self.alpha = alpha
@@ -177,8 +191,11 @@ class KernelRidge(_Regressor):
         self.verbose = verbose
 
     def _way(self) -> tuple[str, dict[str, Any]]:
-        options = {"alpha": _alpha(self.alpha), "cv": self.cv, "rank": self.rank, "solver": self.solver}
-        return self.method, options | {"intercept": self.fit_intercept}
+        options = {"alpha": _alpha(self.alpha), "cv": _folds(self.cv), "rank": self.rank, "solver": self.solver}
+        if isinstance(self.fit_intercept, str) and self.fit_intercept != "auto":
+            raise ValueError(f"fit_intercept must be True, False or 'auto', not {self.fit_intercept!r}")
+        intercept = self.method != "ridge" if isinstance(self.fit_intercept, str) else bool(self.fit_intercept)
+        return self.method, options | {"intercept": intercept}
 
     @property
     def dual_coef_(self) -> np.ndarray:
@@ -222,7 +239,7 @@ class KernelClassifier(_Classifier):
         precision: str = "f64",
         random_state: Any = 0,
         device: str = "cpu",
-        memory: str | None = None,
+        memory: str | int | None = None,
         verbose: int = 0,
     ) -> None:
         self.alpha = alpha
@@ -243,8 +260,8 @@ class KernelClassifier(_Classifier):
         self.verbose = verbose
 
     def _way(self) -> tuple[str, dict[str, Any]]:
-        options = {"alpha": _alpha(self.alpha), "cv": self.cv, "rank": self.rank, "solver": self.solver, "loss": self.loss}
-        return self.method, options | {"class_weight": _class_weight(self.class_weight)}
+        options = {"alpha": _alpha(self.alpha), "cv": _folds(self.cv), "rank": self.rank, "solver": self.solver, "loss": self.loss}
+        return self.method, options | {"class_weight": _class_weight(self.class_weight, self.classes_)}
 
 
 class _Average(_Predictor):
@@ -259,7 +276,7 @@ class _Average(_Predictor):
         gamma: float | None = None,
         random_state: Any = 0,
         device: str = "cpu",
-        memory: str | None = None,
+        memory: str | int | None = None,
         verbose: int = 0,
     ) -> None:
         self.bandwidth = bandwidth
@@ -281,7 +298,8 @@ class _Average(_Predictor):
 
 
 class NadarayaWatson(_Regressor, _Average):
-    """Averages of numbers, weighted by a kernel that is never negative; `bandwidth`, a factor on its width, by leave-one-out unless given.
+    """Averages of numbers, weighted by a kernel that is never negative; `bandwidth`, a factor on its width, is
+    found by leave-one-out where every lengthscale is `median` or `auto`, and is 1 where they are numbers, unless it is given.
 
     >>> import numpy as np
     >>> x = np.linspace(0, 6, 200)[:, None]
@@ -317,7 +335,7 @@ class _Machine(_Predictor):
         cv: int | None = None,
         random_state: Any = 0,
         device: str = "cpu",
-        memory: str | None = None,
+        memory: str | int | None = None,
         verbose: int = 0,
     ) -> None:
         self.alpha = alpha
@@ -333,7 +351,7 @@ class _Machine(_Predictor):
         self.verbose = verbose
 
     def _way(self) -> tuple[str, dict[str, Any]]:
-        options = {"alpha": _alpha(self.alpha), "metric": self.metric, "rounds": self.rounds, "rank": self.rank, "cv": self.cv}
+        options = {"alpha": _alpha(self.alpha), "metric": self.metric, "rounds": self.rounds, "rank": self.rank, "cv": _folds(self.cv)}
         return "rfm", options
 
     @property
@@ -400,7 +418,7 @@ class GaussianProcessRegressor(_Regressor, _Process):
         precision: str = "f64",
         random_state: Any = 0,
         device: str = "cpu",
-        memory: str | None = None,
+        memory: str | int | None = None,
         verbose: int = 0,
     ) -> None:
         self.kernel = kernel
@@ -428,7 +446,7 @@ class GaussianProcessRegressor(_Regressor, _Process):
 
     @property
     def log_marginal_likelihood_value_(self) -> float:
-        """`log p(y)`; a lower bound of it for methods on features."""
+        """`log p(y)`; a lower bound of it for `nystrom` and `spectrum`, and under the features' own kernel for `random-features`."""
         self._check_fitted()
         found: float = self.header_["likelihood" if "likelihood" in self.header_ else "bound"]
         return found
@@ -459,7 +477,7 @@ class GaussianProcessClassifier(_Classifier, _Process):
         search_rows: int | None = None,
         random_state: Any = 0,
         device: str = "cpu",
-        memory: str | None = None,
+        memory: str | int | None = None,
         verbose: int = 0,
     ) -> None:
         self.kernel = kernel

@@ -11,9 +11,10 @@ from scipy.sparse.linalg import LinearOperator
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
 from . import _mercer
-from ._base import KernelParameters
+from ._base import KernelParameters, as_json, whole
 from ._certificate import Certificate
 from ._kernel import Operator
+from ._model import Model
 
 #: The kind of features of a model whose new points are given by their kernel values.
 _BY_ROWS = "rows"
@@ -41,7 +42,7 @@ class Spectrum(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelParamete
     eigenvalues_ : of the operator `(Kf)(x) = E[κ(x,x')f(x')]`, descending.
     certificate_ : how good each pair is; a table in notebooks.
     kernel_ : the kernel with every parameter a number.
-    training_ : how networks were trained, where they were.
+    training_ : how networks were trained, where they were; `finished` is False after an interrupt.
 
     >>> import numpy as np
     >>> x = np.random.default_rng(0).normal(size=(300, 2))
@@ -66,7 +67,7 @@ class Spectrum(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelParamete
         precision: str = "f64",
         random_state: Any = 0,
         device: str = "cpu",
-        memory: str | None = None,
+        memory: str | int | None = None,
         verbose: int = 0,
     ) -> None:
         self.n_components = n_components
@@ -89,24 +90,24 @@ class Spectrum(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelParamete
     def fit(self, X: Any, y: Any = None) -> Spectrum:
         """Finds the pairs for points X `[n, d]`."""
         name, options = self._method()
-        settings, words = self._settings(), json.dumps(options)
+        settings, words, k = self._settings(), as_json(options), whole("n_components", self.n_components)
         if self._is_matrix() and isinstance(X, LinearOperator):
             own = X._handle if isinstance(X, Operator) else _mercer.Operator.of_python(X, X.shape[0])
-            model = _mercer.Model.spectrum_of_operator(own, None, self.n_components, name, words, settings)
-            self._take(model)
+            model = _mercer.Model.spectrum_of_operator(own, None, k, name, words, settings)
+            header = json.loads(model.header())
             # An operator of the library may know its formula; then new points are coordinates.
-            self.n_features_in_ = X.shape[0] if self._by_rows else json.loads(model.header())["origin"]["d"]
-            return self
+            self.n_features_in_ = X.shape[0] if header["features"] == _BY_ROWS else header["origin"]["d"]
+            return self._take(model)
         X = self._checked(X, fit=True)
         if self._is_matrix():
             matrix = _mercer.Operator.of_matrix(X)
-            model = _mercer.Model.spectrum_of_operator(matrix, X, self.n_components, name, words, settings)
+            model = _mercer.Model.spectrum_of_operator(matrix, X, k, name, words, settings)
         elif self._function() is not None:
             self.X_fit_ = X
             matrix = _mercer.Operator.of_matrix(self._matrix(X, X))
-            model = _mercer.Model.spectrum_of_operator(matrix, X, self.n_components, name, words, settings)
+            model = _mercer.Model.spectrum_of_operator(matrix, X, k, name, words, settings)
         else:
-            expression, k = self._expression(X.shape[1]), self.n_components
+            expression = self._expression(X.shape[1])
             model = _mercer.Model.spectrum_of_points(expression, X, k, name, words, self.holdout, settings)
         return self._take(model)
 
@@ -114,9 +115,10 @@ class Spectrum(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelParamete
         header = self._keep(model)
         self.eigenvalues_ = np.array(header["eigenvalues"])
         self.certificate_ = Certificate.of_header(header)
-        self.training_ = header.get("training")
+        self.training_ = _honest(header.get("training"))
         self._by_rows = header["features"] == _BY_ROWS
         self._n_features_out = len(self.eigenvalues_)
+        self._end_fit()
         return self
 
     def transform(self, X: Any) -> np.ndarray:
@@ -138,9 +140,9 @@ class Spectrum(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelParamete
         f = _as_samples(samples)
         X = None if X is None else self._checked(X, fit=True)
         name, options = self._method()
-        settings = self._settings()
+        settings, k = self._settings(), whole("n_components", self.n_components)
         own = _mercer.Operator.of_samples(f, factorised, settings)
-        model = _mercer.Model.spectrum_of_operator(own, X, self.n_components, name, json.dumps(options), settings)
+        model = _mercer.Model.spectrum_of_operator(own, X, k, name, as_json(options), settings)
         return self._take(model)
 
     def transform_samples(self, samples: Any) -> np.ndarray:
@@ -162,7 +164,16 @@ class Spectrum(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelParamete
         if "method" in self.get_params():
             self.set_params(method=origin["method"])
         self.n_features_in_ = origin["d"] or origin["n"]
+        if schema := header.get("schema"):
+            self.n_features_in_ = len(schema["columns"])
+            if schema["named"]:
+                self.feature_names_in_ = np.array([column["name"] for column in schema["columns"]], dtype=object)
         return self._take(model)
+
+
+def _honest(training: dict[str, Any] | None) -> dict[str, Any] | None:
+    """How networks were trained: `finished` unless it was interrupted, `rayleigh_ritz` where that gave the eigenvalues in the end."""
+    return training and training | {"finished": training["stop"] != "interrupted", "rayleigh_ritz": training["finished"]}
 
 
 def _as_samples(samples: Any) -> np.ndarray:
@@ -208,7 +219,7 @@ class NeuralEigenfunctions(Spectrum):
         precision: str = "f64",
         random_state: Any = 0,
         device: str = "cpu",
-        memory: str | None = None,
+        memory: str | int | None = None,
         verbose: int = 0,
     ) -> None:
         self.n_components = n_components
@@ -234,9 +245,11 @@ class NeuralEigenfunctions(Spectrum):
         return self.objective, own | (self.method_params or {})
 
 
-def load(path: str | Path) -> Spectrum | _mercer.Model:
-    """Reads a model file: a `Spectrum`, or a handle with `transform`, or `scores` and `deviations`, for any other kind."""
+def load(path: str | Path) -> Spectrum | Model:
+    """Reads a file that `save` or the program wrote: a `Spectrum`, or a `Model` of any other kind.
+
+    The numbers are those of `mercer predict` and `mercer transform`, to the bit: tables are scaled, and their words and missing values
+    become features, as they were in the fit.
+    """
     model = _mercer.Model.load(str(path))
-    if json.loads(model.header())["kind"] == "spectrum":
-        return Spectrum()._of_model(model)
-    return model
+    return Spectrum()._of_model(model) if json.loads(model.header())["kind"] == "spectrum" else Model(model)

@@ -14,7 +14,7 @@ import torch
 from torch.func import functional_call, jacrev, jvp, vmap
 
 from . import _mercer
-from ._base import as_array, seed_of
+from ._base import as_array, as_json, seed_of
 from ._eigen_module import Eigenfunctions
 from ._spectrum import Spectrum
 
@@ -148,14 +148,14 @@ class Laplace:
         """τ, found on the validation rows."""
         return self.header_["found"]["value"]
 
-    def predict_proba(self, x: torch.Tensor) -> np.ndarray:
+    def predict_proba(self, x: Any) -> np.ndarray:
         """Probabilities of the classes `[m, C]`, by the probit approximation."""
         found = self.model_.probabilities(self.model_.scores(_rows(self.module, x, **self._functions)))
         if found is None:
             raise ValueError("the network predicts a number; use predict")
         return found
 
-    def predict(self, x: torch.Tensor) -> tuple[np.ndarray, np.ndarray]:
+    def predict(self, x: Any) -> tuple[np.ndarray, np.ndarray]:
         """The number `[m]` and its standard deviation `[m]`, the noise included."""
         rows = _rows(self.module, x, **self._functions)
         deviations = self.model_.deviations(rows)
@@ -164,8 +164,34 @@ class Laplace:
         return self.model_.scores(rows)[:, 0], deviations
 
 
-def _rows(module: torch.nn.Module, x: torch.Tensor, *, directions: int | None, random_state: int, batch_size: int) -> np.ndarray:
+def _inputs(module: torch.nn.Module, x: Any) -> torch.Tensor:
+    """A tensor as it is; anything else in the type and on the device of the module."""
+    if isinstance(x, torch.Tensor):
+        return x
+    x, like = torch.as_tensor(np.asarray(x)), next(module.parameters(), None)
+    return x.to(like) if like is not None and x.is_floating_point() else x
+
+
+def _targets(y: np.ndarray, outputs: int) -> np.ndarray:
+    """Targets `[n]` of a network with so many outputs: floats of one output, else classes."""
+    if y.shape[1:] not in ((), (1,)):
+        raise ValueError(f"laplace takes one number or one class for each row, and these targets have the shape {list(y.shape)}")
+    y = y.reshape(len(y))
+    if outputs == 1:
+        if y.dtype.kind != "f":
+            raise ValueError(f"a network with one output predicts a number, and these targets are {y.dtype}; give floats, or a network with an output for each class")
+        return y.astype(np.float64)
+    if y.dtype.kind not in "iu":
+        raise ValueError(f"the targets of a network with {outputs} outputs are classes, whole numbers from 0 to {outputs - 1}, and these are {y.dtype}")
+    wrong = np.flatnonzero((y < 0) | (y >= outputs))
+    if len(wrong):
+        raise ValueError(f"a target is {y[wrong[0]]}, and the classes of a network with {outputs} outputs are 0 to {outputs - 1}; correct the target")
+    return y.astype(np.int64)
+
+
+def _rows(module: torch.nn.Module, x: Any, *, directions: int | None, random_state: int, batch_size: int) -> np.ndarray:
     """The outputs of each row, then its functions `[n, C(1 + K)]`."""
+    x = _inputs(module, x)
     trained, fixed = _state(module)
     with _Evaluating(module), torch.no_grad():
         outputs = torch.cat([_outputs(module, trained, fixed, rows) for rows in _batches(x, 1024)]).double().cpu().numpy()
@@ -179,8 +205,8 @@ def _rows(module: torch.nn.Module, x: torch.Tensor, *, directions: int | None, r
 
 def laplace(
     module: torch.nn.Module,
-    loader: Iterable[tuple[torch.Tensor, torch.Tensor]],
-    validation: Iterable[tuple[torch.Tensor, torch.Tensor]],
+    loader: Iterable[tuple[Any, Any]],
+    validation: Iterable[tuple[Any, Any]],
     *,
     method: str = "functions",
     count: int = 20,
@@ -190,11 +216,11 @@ def laplace(
     memory: str | None = None,
     batch_size: int = 64,
 ) -> Laplace:
-    """Linearised Laplace of a trained module: numbers where it has one output and the targets are floats, else classes.
+    """Linearised Laplace of a trained module: numbers where it has one output, whose targets are floats, else classes.
 
     Parameters
     ----------
-    loader, validation : batches of inputs and targets; the prior precision has the least loss on the validation rows.
+    loader, validation : batches of inputs and targets, each read once; the prior precision has the least loss on the validation rows.
     method : "functions" (the exact posterior in the span of the functions), "eigenfunctions" (`count` leading ones), "temperature" or "map".
     directions : derivatives along so many random directions stand for all of them; None takes the derivative by every parameter, which is
         for small networks.
@@ -214,24 +240,26 @@ def laplace(
     functions: dict[str, Any] = {"directions": directions, "random_state": seed, "batch_size": batch_size}
     rows: list[np.ndarray] = []
     targets: list[np.ndarray] = []
-    sizes = []
+    sizes, outputs = [], 0
     for part in (loader, validation):
         before = sum(map(len, rows))
         for x, y in part:
+            x, y = _inputs(module, x), as_array(y)
+            if y.ndim == 0 or len(y) != len(x):
+                raise ValueError(f"a batch has {len(x)} inputs and targets of the shape {list(y.shape)}; give each input its target")
+            if len(x) == 0:
+                continue
+            with _Evaluating(module), torch.no_grad():
+                outputs = _outputs(module, *_state(module), x[:1]).shape[1]
+            targets.append(_targets(y, outputs))
             rows.append(_rows(module, x, **functions))
-            targets.append(as_array(y))
         sizes.append(sum(map(len, rows)) - before)
     if min(sizes) == 0:
         raise ValueError("laplace needs rows to fit and rows to validate; one of the two has none")
     y_all, x_all = np.concatenate(targets), np.concatenate(rows)
-    with _Evaluating(module), torch.no_grad():
-        outputs = _outputs(module, *_state(module), next(iter(loader))[0][:1]).shape[1]
     options = {"outputs": outputs, "validation": sizes[1], "method": method, "count": count, "tempered": tempered}
     settings = _mercer.Settings(seed, memory=memory)
-    if outputs == 1 and y_all.dtype.kind == "f":
-        values, labels, names = np.ascontiguousarray(y_all.ravel(), np.float64), None, []
-    else:
-        values, labels = None, np.ascontiguousarray(y_all.ravel(), np.int64)
-        names = [str(c) for c in range(outputs)]
-    model = _mercer.Model.fit("laplace", json.dumps(options), x_all, values, labels, names, settings)
+    values, labels = (y_all, None) if outputs == 1 else (None, y_all)
+    names = [] if outputs == 1 else [str(c) for c in range(outputs)]
+    model = _mercer.Model.fit("laplace", as_json(options), x_all, values, labels, names, settings)
     return Laplace(module, model, functions, None if labels is None else np.arange(outputs))

@@ -80,7 +80,7 @@ impl Learner {
         if let Some(scale) = linear_scale(kernel)
             && d <= MOST_COLUMNS
             && !(exact && d > n)
-            && context.budget.allows(memory(d))
+            && context.budget.allows(memory(n, d, 1))
         {
             let why = format!("a linear kernel needs no more than its {d} columns");
             return (Learner::Features(FeatureMap::Linear { scale }), why);
@@ -135,7 +135,7 @@ fn nystrom(
     let asked = rank.unwrap_or_else(|| usual_landmarks(n)).min(n);
     let full = kernel.rank(d).filter(|full| *full <= asked);
     let mut landmarks = full.unwrap_or(asked).max(1);
-    while rank.is_none() && landmarks > 16 && !context.budget.allows(memory(landmarks)) {
+    while rank.is_none() && landmarks > 16 && !context.budget.allows(memory(n, landmarks, 1)) {
         landmarks /= 2;
     }
     let reason = match full {

@@ -1,25 +1,28 @@
 //! Ridge regression on many landmarks by iterative solvers.
 
 use super::class_weights::ClassWeights;
+use super::combined::Combined;
 use super::conjugate_gradients::{Converged, monitored};
-use super::feature_map::{FeatureFunctions, FeatureMap};
+use super::feature_map::{self, FeatureFunctions};
 use super::krill::krill;
 use super::landmark_design::{Design, Map, ROWS};
 use super::monitor::{HeldOut, Kept, Monitor, Watch};
+use super::probabilities::left_out_sharpness;
+use super::ridge_head::{FeatureRows, Head, Solved};
 use super::solvers::{DelayedEigenPro, Landmarked, run};
 use super::targets::Encoding;
-use super::{Alpha, Convergence, FeatureRidge, Fit, FittedFeatureRidge, Monitoring, check_points};
+use super::{Alpha, Convergence, Fit, FittedFeatureRidge, Monitoring, Tried, check_points};
 use crate::compute::Device;
 use crate::context::ONE_STEP;
 use crate::data::Target;
 use crate::kernel::Kernel;
 use crate::linalg::Panel;
-use crate::operator::{Extension, KernelFeatures, Pair, compiles};
+use crate::operator::{Extension, KernelFeatures, Pair, Precision, compiles};
 use crate::rng::Rng;
-use crate::spectrum::{Landmarks, NystromFeatures, Origin};
+use crate::spectrum::{NystromFeatures, Origin};
 use crate::training::{Checkpoint, Fingerprint, Identity, Saving};
 use crate::{FitContext, Result, fail_if};
-use ndarray::{Array1, ArrayView2, Axis};
+use ndarray::{Array1, Array2, ArrayView2, Axis, s};
 use std::time::Instant;
 
 /// Landmarks up to which α is found in closed form.
@@ -28,12 +31,13 @@ const FEW: usize = 1000;
 /// Landmarks up to which κ(Z,Z) is decomposed where it has no factor.
 const DECOMPOSED: usize = 2000;
 
-/// Ridge regression on the features of M landmarks Z, [`FeatureMap::Nystrom`], for M so large that the matrix of the features would take too
+/// Ridge regression on the features of M landmarks Z, [`FeatureMap::Nystrom`](super::FeatureMap::Nystrom), for M so large that the matrix of the features would take too
 /// long: Falkon (Rudi, Carratino and Rosasco, 2017).
 ///
 /// With `φ(x) = κ(x,Z)N`, `NNᵀ = κ(Z,Z)⁻¹`, it solves `(ΦᵀΦ + αI)W = Φᵀy` by one of the [`LandmarkSolver`]s. A product, or an epoch, takes `n M`
-/// kernel values. The result is that of [`FeatureRidge`] up to the tolerance, in time `O(n M t + M³)` for t iterations instead of `O(n M²)`. α is that
-/// of [`FeatureRidge`] on a thousand landmarks, unless it is given.
+/// kernel values. y counts from its mean, as in [`Ridge`](super::Ridge), whose result all points as landmarks have: the features keep their means, where
+/// [`FeatureRidge`](super::FeatureRidge) fits an intercept that is not penalised. It takes time `O(n M t + M³)` for t iterations instead of `O(n M²)`.
+/// α is that with the least left-out error on the first thousand of the landmarks, unless it is given.
 ///
 /// ```
 /// use mercer::apply::{Alpha, Falkon, Fit, Predict};
@@ -103,9 +107,37 @@ impl Falkon {
         Falkon { solver, tolerance: 1e-2, iterations: 20, ..Falkon::new(kernel, landmarks) }
     }
 
-    fn features(&self, landmarks: usize) -> FeatureMap {
-        FeatureMap::Nystrom { kernel: self.kernel.clone(), landmarks, choice: Landmarks::Uniform }
+    /// α by the error on left-out rows of the model that is fitted, on a few landmarks `z` `[m, d]`: without an intercept, for the `centred` targets
+    /// `y − b` `[n, ·]`.
+    fn chosen(
+        &self,
+        x: ArrayView2<f64>,
+        (y, centred, offset): (&Target, &Array2<f64>, &Array1<f64>),
+        z: ArrayView2<f64>,
+        context: &FitContext,
+    ) -> Result<Chosen> {
+        // Features are f64 in any precision, as `FeatureRidge` has them.
+        let exact = &FitContext { precision: Precision::F64, ..*context };
+        let map = feature_map::Map::Nystrom(NystromFeatures::new(&self.kernel, z, exact)?);
+        let features = |rows: &[usize]| map.at(x.select(Axis(0), rows));
+        let values = |rows: &[usize]| map.values(x.select(Axis(0), rows));
+        let combined = map.normalisation().map(|normalisation| Combined { values: &values, normalisation });
+        let weights = self.class_weights.of_rows(y)?;
+        let (weights, on_device) = (weights.as_deref(), map.on_device(x, context)?);
+        let (features, on_device): (FeatureRows, _) = (&features, on_device.as_ref());
+        let head = Head { features, combined, on_device, y: centred.view(), weights, intercept: false, context };
+        let Solved { alpha, tried, left_out: (rows, scores), .. } = head.solve(self.alpha)?;
+        let sharpness = left_out_sharpness(y, Some(&rows), (scores + offset).view());
+        Ok(Chosen { alpha, tried, sharpness })
     }
+}
+
+/// What the search on few landmarks found.
+struct Chosen {
+    alpha: f64,
+    tried: Vec<Tried>,
+    /// t of `softmax(t f(x))`, for classes.
+    sharpness: Option<f64>,
 }
 
 impl Fit for Falkon {
@@ -119,6 +151,7 @@ impl Fit for Falkon {
         self.alpha.check(n)?;
         fail_if!(m == 0 || m > n, "there must be between 1 and {n} landmarks, one per point; got {m}");
         fail_if!(self.alpha == Alpha::Fixed(0.0), "Falkon needs a ridge α above 0");
+        let context = &context.beside_classes(y)?;
         let (encoding, encoded) = Encoding::encode(y, n, -1.0, 1.0)?;
         let weights = self.class_weights.of_rows(y)?.map_or_else(|| Array1::ones(n), Array1::from);
         let saving = self.monitoring.checkpoint.as_ref().map_or(Saving::NONE, Checkpoint::saving);
@@ -138,22 +171,18 @@ impl Fit for Falkon {
         let identity = identity.unwrap_or_default();
         // A checkpoint of another run is refused before any work.
         let (missing, _) = (saving.missing(), saving.stored(&identity)?);
-        let (alpha, class_weights) = (self.alpha, self.class_weights.clone());
-        // The search for α, and of the sharpness of probabilities, on few landmarks.
-        let few = match (alpha, y) {
-            (Alpha::Fixed(_), Target::Values(_)) => None,
-            _ => Some(FeatureRidge { map: self.features(m.min(FEW)), alpha, class_weights }.learn(x, y, context)?),
-        };
-        let alpha = match (&few, alpha) {
-            (None, Alpha::Fixed(alpha)) => alpha,
-            (few, _) => few.as_ref().expect("α is searched for").alpha,
-        };
         let rows = Rng::new(context.seed).fork(0x6661_6c6b).sample(n, m);
         let landmarks = x.select(Axis(0), &rows);
+        let centred = &encoded - &offset;
+        // The search for α, and of the sharpness of probabilities, on few landmarks.
+        let Chosen { alpha, tried, sharpness } = match (self.alpha, y) {
+            (Alpha::Fixed(alpha), Target::Values(_)) => Chosen { alpha, tried: vec![], sharpness: None },
+            _ => self.chosen(x, (y, &centred, &offset), landmarks.slice(s![..m.min(FEW), ..]), context)?,
+        };
         let held_out = held_out.as_ref();
         let kept = Kept { saving, identity, plan: serde_json::Value::Null };
         let kept = saving.path.is_some().then_some(&kept);
-        let centred = Panel::from_host(context.device, &encoded - &offset)?;
+        let centred = Panel::from_host(context.device, centred)?;
         let (found, coefficients) = {
             let features;
             context.progress.step("matrix of the landmarks", 0, 1, ONE_STEP);
@@ -181,7 +210,6 @@ impl Fit for Falkon {
         let functions = Extension { features: Box::new(features), coefficients };
         let origin = Origin::new(self.solver.names()[0], &self.kernel, x.dim(), context, start);
         let functions = FeatureFunctions { origin, encoding, functions, offset };
-        let (tried, sharpness) = few.map_or((vec![], None), |few| (few.tried, few.sharpness));
         Ok(FittedFeatureRidge { alpha, tried, sharpness, functions, notes, convergence })
     }
 }
@@ -291,7 +319,6 @@ mod tests {
     use super::*;
     use crate::apply::Predict;
     use crate::linalg::matmul;
-    use ndarray::Array2;
 
     fn data(n: usize) -> (Array2<f64>, Target) {
         let mut rng = Rng::new(3);

@@ -60,7 +60,7 @@ impl FeatureRidge {
         )?;
         let (drawn_of, seed) = (data.drawn_of(), context.seed);
         let (map, some) = prepared(&self.map, data, context)?;
-        let (encoding, _) = Encoding::encode(target(&some)?, some.n(), -1.0, 1.0)?;
+        let encoding = Encoding::of(target(&some)?, some.n())?;
         let of_class = self.weights_of_classes(data, target(&some)?)?;
         let part = |block: Dataset| {
             check_points(block.x.to_f64().view())?;
@@ -117,7 +117,7 @@ impl FeatureLogistic {
         fail_if!(!group.is_single(), "logistic regression runs in one process; use ridge regression on several ranks");
         self.alpha.check(n)?;
         let (map, some) = prepared(&self.map, data, context)?;
-        let (encoding, _) = Encoding::encode(target(&some)?, some.n(), -1.0, 1.0)?;
+        let encoding = Encoding::of(target(&some)?, some.n())?;
         let of_class = match target(&some)? {
             Target::Classes { names, .. } => self.class_weights.of_classes(data.class_counts(), names)?,
             values => labels(values).map(|_| vec![])?,

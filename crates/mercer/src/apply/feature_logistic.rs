@@ -79,9 +79,10 @@ impl Fit for FeatureLogistic {
         check_points(x)?;
         self.alpha.check(x.nrows())?;
         let labels = labels(y)?;
-        let (encoding, _) = Encoding::encode(y, x.nrows(), -1.0, 1.0)?;
+        let context = &context.beside_classes(y)?;
+        let encoding = Encoding::of(y, x.nrows())?;
         let weights = self.class_weights.of_rows(y)?.unwrap_or_else(|| vec![1.0; labels.len()]);
-        let map = self.map.prepare(x, context)?;
+        let map = self.map.prepare(x, encoding.width(), context)?;
         let at_rows = |rows: &[usize]| map.at(x.select(Axis(0), rows));
         let p = at_rows(&[0])?.ncols();
         let shape = (p, encoding.width());

@@ -90,10 +90,11 @@ impl FeatureMap {
         }
     }
 
-    /// The map for the points `x` `[n, d]`.
-    pub(super) fn prepare(&self, x: ArrayView2<f64>, context: &FitContext) -> Result<Map> {
+    /// The map for a regression of the points `x` `[n, d]` with targets `[n, m]`.
+    pub(super) fn prepare(&self, x: ArrayView2<f64>, m: usize, context: &FitContext) -> Result<Map> {
         let p = self.dim(x.ncols());
-        context.budget.require(format!("regression on {p} features"), memory(p), "use fewer features")?;
+        let needed = memory(x.nrows(), p, m);
+        context.budget.require(format!("regression on {p} features"), needed, "use fewer features")?;
         self.prepare_around(x, Rows::from(x).mean().unwrap_or_default().view(), context)
     }
 

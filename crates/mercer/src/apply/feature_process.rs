@@ -105,7 +105,7 @@ impl FeatureProcess {
 pub struct FittedFeatureProcess {
     /// σ²
     pub noise: f64,
-    /// The lower bound of `log p(y)`.
+    /// The lower bound of `log p(y)`; of random features, whose kernel is not below κ, `log p(y)` under their own kernel, which is no bound.
     pub bound: f64,
     /// How the search for hyper-parameters ended.
     pub search: SearchEnd,
@@ -136,7 +136,7 @@ impl Fit for FeatureProcess {
         let interrupted = context.keeps_best().cut_short();
         let kernel = scaled(found.kernel.clone(), variance);
         let map_of_kernel = self.features.of(kernel.clone(), x.nrows())?;
-        let map = map_of_kernel.prepare(x, context)?;
+        let map = map_of_kernel.prepare(x, 1, context)?;
         let y: Array1<f64> = values.iter().map(|y| y - mean).collect();
         let data = Data { map: &map, x, y: &y, kernel: &kernel, context };
         let sums = Sums::new(&data)?;

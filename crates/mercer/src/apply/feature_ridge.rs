@@ -73,9 +73,10 @@ impl Fit for FeatureRidge {
         let start = Instant::now();
         check_points(x)?;
         self.alpha.check(x.nrows())?;
+        let context = &context.beside_classes(y)?;
         let (encoding, encoded) = Encoding::encode(y, x.nrows(), -1.0, 1.0)?;
         let weights = self.class_weights.of_rows(y)?;
-        let map = self.map.prepare(x, context)?;
+        let map = self.map.prepare(x, encoding.width(), context)?;
         let at_rows = |rows: &[usize]| map.at(x.select(Axis(0), rows));
         let (y_view, weights) = (encoded.view(), weights.as_deref());
         let values = |rows: &[usize]| map.values(x.select(Axis(0), rows));

@@ -3,7 +3,7 @@
 use super::reference::{Reference, check_new};
 use super::softmax_laplace::half_log_determinant;
 use super::traits::{fields, not_kept, saved};
-use super::tuning::Tuned;
+use super::tuning::{LEAST_NOISE, Tuned};
 use super::{Criterion, Fit, Predict, Tuning, check_points};
 use crate::data::Target;
 use crate::finite::finite_rows;
@@ -205,7 +205,13 @@ pub(super) fn notes(found: &Tuned, interrupted: bool) -> Vec<String> {
             found.gradient
         )
     });
-    missed.into_iter().collect()
+    let least = found.has_least_noise().then(|| {
+        format!(
+            "the noise is at its lower limit, {LEAST_NOISE:.0e} of the variance of the target: the likelihood has no maximum above it, and intervals may \
+             be too wide for targets without noise"
+        )
+    });
+    missed.into_iter().chain(least).collect()
 }
 
 impl FittedGaussianProcess {

@@ -96,7 +96,8 @@ impl Fit for GaussianProcessClassifier {
         check_points(x)?;
         let context = &FitContext { precision: Precision::F64, ..*context };
         let y = &y.as_classes()?;
-        let (encoding, encoded) = Encoding::encode(y, x.nrows(), 0.0, 1.0)?;
+        let context = &context.beside_classes(y)?;
+        let encoding = Encoding::of(y, x.nrows())?;
         let classes = encoding.width();
         fail_if!(classes < 2, "every row has the same class; classification needs at least two");
         context.budget.require(
@@ -104,6 +105,7 @@ impl Fit for GaussianProcessClassifier {
             (2 * classes as u64 + 4) * 8 * (x.nrows() as u64).pow(2),
             "use fewer points, or logistic regression on features",
         )?;
+        let (_, encoded) = Encoding::encode(y, x.nrows(), 0.0, 1.0)?;
         let found = self.tuning.best_for_classes(&self.kernel, x, y, context)?;
         // A request to end early was about the search; the posterior is computed.
         let interrupted = context.keeps_best().cut_short();

@@ -31,9 +31,9 @@ impl IntervalReport {
     /// The report on targets `[n]`, predictions `[n]` and standard deviations `[n]` above zero.
     pub fn new(truth: &[f64], predicted: &[f64], deviations: &[f64], level: f64) -> Result<IntervalReport> {
         let rows = row_measures(truth, predicted, deviations, level)?;
-        let mut means = [0.0; 4];
-        rows.iter().for_each(|row| means.iter_mut().zip(row).for_each(|(mean, v)| *mean += v / rows.len() as f64));
-        let [nll, square, coverage, width] = means;
+        let mut sums = [0.0; 4];
+        rows.iter().for_each(|row| sums.iter_mut().zip(row).for_each(|(sum, v)| *sum += v));
+        let [nll, square, coverage, width] = sums.map(|sum| sum / rows.len() as f64);
         Ok(IntervalReport { rmse: square.sqrt(), nll, level, coverage, width })
     }
 }
@@ -75,6 +75,15 @@ mod tests {
         assert!((report.nll - ((2.0 + 0.5 + logs) / 3.0 + 0.5 * TAU.ln())).abs() < 1e-14);
         assert!((report.coverage - 2.0 / 3.0).abs() < 1e-15);
         assert!((report.width - 2.0 * 1.959_963_984_540_054 * 3.5 / 3.0).abs() < 1e-8);
+        // Every target inside is a share of one, to the bit.
+        for n in [3, 49, 121, 1000] {
+            let zeros = vec![0.0; n];
+            let share = |inside: usize| {
+                let truth: Vec<f64> = (0..n).map(|i| if i < inside { 0.0 } else { 9.0 }).collect();
+                IntervalReport::new(&truth, &zeros, &vec![1.0; n], 0.95).unwrap().coverage
+            };
+            assert!((0..=n).all(|inside| share(inside) == inside as f64 / n as f64), "{n}");
+        }
         assert!(IntervalReport::new(&[1.0], &[1.0], &[], 0.95).is_err());
         assert!(IntervalReport::new(&[1.0], &[1.0], &[1.0], 1.0).is_err());
     }

@@ -6,7 +6,7 @@ use super::{EigenSolver, Fit, Saved, Transform, check_finite, check_k, check_poi
 use crate::kernel::Kernel;
 use crate::model::Bundle;
 use crate::operator::{Centred, DenseOperator, Operator, gram_reported};
-use crate::spectrum::{Eigenvectors, Origin, Problem, zero_threshold};
+use crate::spectrum::{Eigenvectors, Negative, Origin, Problem, zero_threshold};
 use crate::{FitContext, Result, fail_if};
 use ndarray::{Array1, Array2, ArrayView2, Axis, aview1};
 use std::time::Instant;
@@ -108,7 +108,15 @@ impl KernelPca {
         check_k(self.k, n)?;
         self.solver.require(n, self.k, context)?;
         let linear = KernelPca { kernel: Kernel::parse("linear")?, ..self.clone() };
-        let fitted = linear.components(&DenseOperator::new(k.to_owned()), Array2::eye(n).view(), start, context)?;
+        let dense = DenseOperator::new(k.to_owned());
+        let mut fitted = linear.components(&dense, Array2::eye(n).view(), start, context)?;
+        let centred = Centred::new(&dense)?;
+        if let Some(negative) = Negative::found(&centred, context)? {
+            // Shares of Σ|λ|, since a trace has negative terms then.
+            let all = centred.diagonal()?.sum() + 2.0 * n as f64 * negative.sum;
+            fitted.explained = fitted.eigenvalues.iter().map(|λ| λ / all).collect();
+            fitted.notes.push(negative.note());
+        }
         let mut bundle = Bundle::default();
         fitted.pack(&mut bundle)?;
         bundle.require_finite("the fitted kpca")?;

@@ -73,7 +73,8 @@ impl Fit for Logistic {
         let start = Instant::now();
         check_points(x)?;
         let (n, k) = x.dim();
-        let (encoding, _) = Encoding::encode(y, n, 0.0, 1.0)?;
+        let context = &context.beside_classes(y)?;
+        let encoding = Encoding::of(y, n)?;
         let labels = labels(y)?;
         fail_if!(!(self.alpha > 0.0 && self.alpha.is_finite()), "the ridge α must be above 0, got {}", self.alpha);
         let mean = x.mean_axis(Axis(0)).expect("there are rows");

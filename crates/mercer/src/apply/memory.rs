@@ -2,7 +2,8 @@
 
 use super::landmark_design::{ROWS, STRIP};
 use super::ridge_direct::direct_memory;
-use super::solvers::{block_memory, plan_askotch, plan_delayed, plan_eigenpro, sample_memory};
+use super::solvers::{plan_askotch, plan_delayed, plan_eigenpro};
+use super::targets::class_columns;
 use super::{EpochSolver, Falkon, LandmarkSolver, Ridge, preconditioner};
 use crate::FitContext;
 use crate::compute::Device;
@@ -58,17 +59,13 @@ impl Ridge {
     pub fn memory(&self, [n, d]: [usize; 2], y: &Target, context: &FitContext) -> Memory {
         let ((m, classes), kept) = (columns(y), self.monitoring.checkpoint.is_some());
         let Some(iteration) = self.iteration(n, context) else {
-            return Memory { host: direct_memory(&self.kernel, self.alpha, n), device: None };
+            let columns = class_columns(n, m) * u64::from(classes);
+            return Memory { host: direct_memory(&self.kernel, self.alpha, n) + columns, device: None };
         };
         let leaves_out = classes || self.alpha == super::Alpha::LeaveOneOut;
         let rank = iteration.rank_needed(leaves_out);
         let on_gpu = context.device != Device::Cpu;
-        // Solvers that take blocks of rows have the points in another order.
-        let of_method = match iteration.method {
-            Some(EpochSolver::Askotch) => 8 * (n * d) as u64 + block_memory(n),
-            Some(EpochSolver::EigenPro) => 8 * (n * d) as u64 + sample_memory(n),
-            _ => 0,
-        };
+        let of_method = iteration.memory_of_method([n, d]) + class_columns(n, m) * u64::from(classes);
         let vectors = iteration.memory([n, m].map(|size| size as u64), leaves_out, kept);
         let stores = KernelOperator::stores(n, context.precision, context.device, context, vectors);
         let host = of_method
@@ -103,11 +100,12 @@ impl Ridge {
 impl Falkon {
     /// For `n` points of `d` columns with targets like `y`.
     pub fn memory(&self, [n, d]: [usize; 2], y: &Target, context: &FitContext) -> Memory {
-        let (c, m) = (columns(y).0, self.landmarks);
+        let ((c, classes), m) = (columns(y), self.landmarks);
         let (matrices, values) = (self.host_matrices(context), 8 * (n as u64) * m as u64);
         let on_gpu = context.device != Device::Cpu;
         let stored = if !on_gpu && context.budget.allows(3 * values + matrices) { values } else { 0 };
-        let host = matrices + stored + 8 * (m * d + 4 * n * c) as u64;
+        let columns = if classes { class_columns(n, c) } else { 0 };
+        let host = matrices + stored + 8 * (m * d + 4 * n * c) as u64 + columns;
         let planned = Planned::new(&self.kernel, [d, c], context.precision).filter(|_| on_gpu);
         let known = planned.filter(|_| self.solver != LandmarkSolver::Krill);
         let device = known.map(|planned| self.planned(planned, [n, m], self.by_factor(context)).bytes());

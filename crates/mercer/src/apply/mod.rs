@@ -134,7 +134,7 @@ pub use laplacian_eigenmaps::{Affinity, LaplacianEigenmaps};
 pub(crate) use lbfgs::minimise;
 pub use logistic::{FittedLogistic, Logistic};
 pub use matryoshka::{FittedMatryoshka, Matryoshka};
-pub use measures::{ClassMeasures, ClassReport};
+pub use measures::{ClassMeasures, ClassReport, alike, r_squared};
 pub use memory::Memory;
 pub use metric::{Direction, Importances, MetricForm};
 pub use monitor::{Convergence, HeldOutError, HeldOutRows, Monitoring};

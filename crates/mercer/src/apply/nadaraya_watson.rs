@@ -1,16 +1,16 @@
 use super::reference::Reference;
-use super::targets::Encoding;
+use super::targets::{Encoding, class_columns};
 use super::traits::{fields, not_kept, saved};
 use super::{Fit, Predict, Tried, check_points};
 use crate::compute::Device;
 use crate::data::Target;
 use crate::finite::finite_rows;
-use crate::kernel::Kernel;
+use crate::kernel::{Expression, Kernel};
 use crate::linalg::matmul;
 use crate::operator::{KernelOperator, Operator, gram, gram_cross};
 use crate::rng::Rng;
 use crate::spectrum::Origin;
-use crate::{Error, FitContext, KeepsBest, Result};
+use crate::{Error, FitContext, KeepsBest, Result, fail_if};
 use ndarray::{Array1, Array2, ArrayView2, Axis, concatenate, s};
 use std::time::Instant;
 
@@ -74,6 +74,26 @@ pub struct Averages {
     pub unreached: Vec<usize>,
 }
 
+impl Bandwidth {
+    /// For the kernel of an expression: its own width, 1, where the lengthscales are given, and the best by leave-one-out where data decide on all
+    /// of them.
+    ///
+    /// ```
+    /// use mercer::{apply::Bandwidth, kernel::Expression};
+    /// assert_eq!(Bandwidth::of(&Expression::parse("rbf(0.3)")?)?, Bandwidth::Fixed(1.0));
+    /// assert_eq!(Bandwidth::of(&Expression::parse("rbf(median)")?)?, Bandwidth::LeaveOneOut);
+    /// # Ok::<(), mercer::Error>(())
+    /// ```
+    pub fn of(expression: &Expression) -> Result<Bandwidth> {
+        fail_if!(
+            expression.has_ard() || expression.is_automatic() && !expression.is_open(),
+            "averages find one width for the whole kernel, and {expression} leaves a part of it open; give every lengthscale as a number or \
+             median, or all of them as auto"
+        );
+        Ok(if expression.is_open() { Bandwidth::LeaveOneOut } else { Bandwidth::Fixed(1.0) })
+    }
+}
+
 impl NadarayaWatson {
     /// Averages weighted by `kernel`, the bandwidth by leave-one-out.
     pub fn new(kernel: Kernel) -> Self {
@@ -88,6 +108,13 @@ impl Fit for NadarayaWatson {
     fn learn(&self, x: ArrayView2<f64>, y: &Target, context: &FitContext) -> Result<FittedNadarayaWatson> {
         let (start, kernel) = (Instant::now(), &self.kernel);
         check_points(x)?;
+        let context = &context.beside_classes(y)?;
+        if let Target::Classes { labels, names } = y {
+            // Products with the columns of classes have sums for each thread.
+            let (n, m) = (labels.len(), names.len());
+            let what = format!("averages of {n} points in {m} classes");
+            context.budget.require(what, class_columns(n, m), "use fewer rows, or join rare classes")?;
+        }
         let (encoding, y) = Encoding::encode(y, x.nrows(), 0.0, 1.0)?;
         check_weights(kernel, x, context.seed)?;
         let (mut tried, mut notes) = (Vec::new(), Vec::new());

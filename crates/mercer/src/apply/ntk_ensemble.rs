@@ -9,7 +9,7 @@ use crate::linalg::{eigh, matmul};
 use crate::operator::{Precision, gram, gram_cross};
 use crate::spectrum::Origin;
 use crate::{Error, FitContext, Registry, Result, fail_if};
-use ndarray::{Array1, Array2, ArrayView2, Axis};
+use ndarray::{Array1, Array2, ArrayView2, Axis, s};
 use std::sync::OnceLock;
 use std::time::Instant;
 
@@ -23,8 +23,11 @@ use std::time::Instant;
 ///
 /// `Cov[f_t(x), f_t(x')] = K(x,x') − G_xᵀK(X,x') − K(x,X)G_x' + G_xᵀK(X,X)G_x'` with `G_x = A_t Θ(X,x)`.
 ///
-/// Deviations are those of the networks' values: they know of no noise in the targets. Training to the end, `t = ∞`, leaves out
-/// directions whose eigenvalue of Θ is numerically zero.
+/// Deviations are those of the networks' values: they know of no noise in the targets.
+///
+/// `A_t = V a_t(λ) Vᵀ` is never formed: where Θ has tiny eigenvalues λ, as under smooth activations, its entries are so large that sums of them
+/// have no digits left. `G_x = V (a_t(λ) ∘ VᵀΘ(X,x))` has entries of the size of the targets' weights. Directions that t reaches though their λ is
+/// zero to rounding are left out, and a note says so.
 ///
 /// ```
 /// use mercer::apply::{Fit, NtkEnsemble, Predict};
@@ -64,8 +67,30 @@ pub struct FittedNtkEnsemble {
     spread: f64,
     /// `A_t y` `[n, 1]`
     coefficients: Array2<f64>,
-    /// `A_t` and `A_t K(X,X) A_t`, made when a variance is first asked for.
-    smoother: OnceLock<[Array2<f64>; 2]>,
+    /// What variances need, made when one is first asked for.
+    covariance_parts: OnceLock<CovarianceParts>,
+}
+
+struct CovarianceParts {
+    smoother: Smoother,
+    /// `K(X,X)` `[n, n]`
+    prior: Array2<f64>,
+}
+
+/// `A_t = V a_t(λ) Vᵀ`, without the directions that are left out.
+struct Smoother {
+    /// V `[n, r]`
+    vectors: Array2<f64>,
+    /// `a_t(λ)` `[r]`
+    factors: Array1<f64>,
+}
+
+impl Smoother {
+    /// `A_t B` `[n, m]` of B `[n, m]`.
+    fn apply(&self, b: ArrayView2<f64>) -> Array2<f64> {
+        let along = matmul(self.vectors.t(), b) * self.factors.view().insert_axis(Axis(1));
+        matmul(self.vectors.view(), along.view())
+    }
 }
 
 /// The NNGP kernel of the networks whose NTK is `kernel`.
@@ -78,27 +103,37 @@ fn prior_of(kernel: &Kernel) -> Result<Kernel> {
     }
 }
 
-/// `A_t = Θ⁻¹(1 − e^{−tΘ/n})` `[n, n]` from one eigendecomposition, and the number of directions that were left out.
+/// `A_t` from one eigendecomposition `Θ = V λ Vᵀ`, with `a_t(λ) = (1 − e^{−tλ/n})/λ`.
 ///
-/// A finite t has the limit t/n where Θ's eigenvalue λ is zero.
-fn trained(theta: &Array2<f64>, time: f64, device: crate::Device) -> Result<(Array2<f64>, usize)> {
+/// An eigenvalue below `ε n λ_1` is known no better than as zero, and `a_t(0) = t/n`. That holds as long as such an eigenvalue leaves `tλ/n` below 1;
+/// after longer training the direction is left out.
+fn trained(theta: &Array2<f64>, time: f64, device: crate::Device) -> Result<Smoother> {
     let n = theta.nrows() as f64;
     let (values, vectors) = eigh(device, theta.view())?;
     let zero = n * f64::EPSILON * values.first().copied().unwrap_or(0.0);
     let factor = |λ: f64| match time {
-        t if t.is_infinite() => {
-            if λ > zero {
-                1.0 / λ
-            } else {
-                0.0
-            }
-        }
-        t if λ > zero => -(-λ * t / n).exp_m1() / λ,
-        t => t / n,
+        t if λ <= zero => (t * zero <= n).then_some(t / n),
+        t if t.is_infinite() => Some(1.0 / λ),
+        t => Some(-(-λ * t / n).exp_m1() / λ),
     };
-    let factors: Array1<f64> = values.iter().map(|λ| factor(*λ)).collect();
-    let left_out = if time.is_infinite() { factors.iter().filter(|f| **f == 0.0).count() } else { 0 };
-    Ok((matmul((&vectors * &factors).view(), vectors.t()), left_out))
+    // The eigenvalues fall: what is left out is at the end.
+    let factors: Array1<f64> = values.iter().map_while(|λ| factor(*λ)).collect();
+    let vectors = vectors.slice(s![.., ..factors.len()]).to_owned();
+    Ok(Smoother { vectors, factors })
+}
+
+/// What is not learnt of the targets `y` `[n, 1]` of variance 1, where directions are left out.
+fn left_out(smoother: &Smoother, y: &Array2<f64>) -> Option<String> {
+    let (n, r) = smoother.vectors.dim();
+    let learnt = matmul(smoother.vectors.view(), matmul(smoother.vectors.t(), y.view()).view());
+    let off = (y - &learnt).mapv(|e| e * e).mean().unwrap_or(0.0).sqrt();
+    (r < n).then(|| {
+        format!(
+            "{} of {n} directions have an NTK eigenvalue that is zero to rounding; they are not learnt: the mean at the fitted points \
+             is off by {off:.1e} standard deviations of the target (root mean square), and deviations away from these points may be too large",
+            n - r
+        )
+    })
 }
 
 impl Fit for NtkEnsemble {
@@ -125,22 +160,19 @@ impl Fit for NtkEnsemble {
         let y = Array2::from_shape_fn((n, 1), |(i, _)| (values[i] - mean) / variance.sqrt());
         context.progress.step("ntk ensemble", 0, 1, "eigendecomposition");
         let theta = gram::<f64>(&self.kernel, x, context.device)?;
-        let (a, left_out) = trained(&theta, self.time, context.device)?;
-        let notes = (left_out > 0).then(|| {
-            format!("{left_out} of {n} directions have an NTK eigenvalue that is numerically zero; they are not learnt")
-        });
+        let smoother = trained(&theta, self.time, context.device)?;
         let fitted = FittedNtkEnsemble {
             time: self.time.is_finite().then_some(self.time),
             reference: Reference::new(Origin::new("ntk-ensemble", &self.kernel, x.dim(), context, start), x, context),
             kernel: self.kernel.clone(),
             prior,
-            notes: notes.into_iter().collect(),
+            notes: left_out(&smoother, &y).into_iter().collect(),
             mean,
             spread: variance.sqrt(),
-            coefficients: matmul(a.view(), y.view()),
-            smoother: OnceLock::new(),
+            coefficients: smoother.apply(y.view()),
+            covariance_parts: OnceLock::new(),
         };
-        fitted.with_smoother(a)?;
+        fitted.with_smoother(smoother)?;
         Ok(fitted)
     }
 }
@@ -151,21 +183,28 @@ impl FittedNtkEnsemble {
         self.time.unwrap_or(f64::INFINITY)
     }
 
-    /// Keeps `A_t` and `A_t K(X,X) A_t`.
-    fn with_smoother(&self, a: Array2<f64>) -> Result<&[Array2<f64>; 2]> {
-        let k = gram::<f64>(&self.prior, self.reference.points(), self.reference.device)?;
-        let both = matmul(matmul(a.view(), k.view()).view(), a.view());
-        Ok(self.smoother.get_or_init(|| [a, both]))
+    /// Keeps `A_t` and `K(X,X)`.
+    fn with_smoother(&self, smoother: Smoother) -> Result<&CovarianceParts> {
+        let prior = gram::<f64>(&self.prior, self.reference.points(), self.reference.device)?;
+        Ok(self.covariance_parts.get_or_init(|| CovarianceParts { smoother, prior }))
     }
 
-    fn smoother(&self) -> Result<&[Array2<f64>; 2]> {
-        match self.smoother.get() {
-            Some(smoother) => Ok(smoother),
+    fn covariance_parts(&self) -> Result<&CovarianceParts> {
+        match self.covariance_parts.get() {
+            Some(parts) => Ok(parts),
             None => {
                 let theta = gram::<f64>(&self.kernel, self.reference.points(), self.reference.device)?;
-                self.with_smoother(trained(&theta, self.time(), self.reference.device)?.0)
+                self.with_smoother(trained(&theta, self.time(), self.reference.device)?)
             }
         }
+    }
+
+    /// `G = A_t Θ(X,x)` `[n, m]`, `K(X,x)` `[n, m]` and `K(X,X) G` `[n, m]` of new points `x` `[m, d]`.
+    fn weights(&self, x: ArrayView2<f64>) -> Result<[Array2<f64>; 3]> {
+        let ([theta, k], parts) = (self.cross(x)?, self.covariance_parts()?);
+        let g = parts.smoother.apply(theta.t());
+        let spread = matmul(parts.prior.view(), g.view());
+        Ok([g, k.reversed_axes(), spread])
     }
 
     /// `Θ(x,X)` and `K(x,X)` `[m, n]` of new points `x` `[m, d]`.
@@ -190,9 +229,9 @@ impl FittedNtkEnsemble {
     /// # Ok::<(), mercer::Error>(())
     /// ```
     pub fn covariance(&self, x: ArrayView2<f64>) -> Result<Array2<f64>> {
-        let ([theta, k], [a, both]) = (self.cross(x)?, self.smoother()?);
-        let once = matmul(matmul(theta.view(), a.view()).view(), k.t());
-        let twice = matmul(matmul(theta.view(), both.view()).view(), theta.t());
+        let [g, k, spread] = self.weights(x)?;
+        let once = matmul(g.t(), k.view());
+        let twice = matmul(g.t(), spread.view());
         let prior = gram::<f64>(&self.prior, x, self.reference.device)?;
         Ok((prior - &once - once.t() + twice) * self.spread.powi(2))
     }
@@ -211,9 +250,9 @@ impl Predict for FittedNtkEnsemble {
 
     /// Of the networks' values; never negative where rounding would make it so.
     fn deviations(&self, x: ArrayView2<f64>) -> Result<Option<Array1<f64>>> {
-        let ([theta, k], [a, both]) = (self.cross(x)?, self.smoother()?);
-        let once = (matmul(theta.view(), a.view()) * &k).sum_axis(Axis(1));
-        let twice = (matmul(theta.view(), both.view()) * &theta).sum_axis(Axis(1));
+        let [g, k, spread] = self.weights(x)?;
+        let once = (&g * &k).sum_axis(Axis(0));
+        let twice = (&g * &spread).sum_axis(Axis(0));
         let variance = self.prior.diagonal(x) - 2.0 * once + twice;
         Ok(Some(variance.mapv(|v| v.max(0.0).sqrt() * self.spread)))
     }
@@ -233,7 +272,7 @@ saved! {
     kernel: Kernel = known(Kernel::of_model, &reference.origin.kernel, reference.origin.d);
     prior: Kernel = known(prior_kernel, &kernel);
     coefficients: Array2<f64> = matrix("coefficients", (reference.origin.n, 1));
-    smoother: OnceLock<[Array2<f64>; 2]> = known(not_kept, ());
+    covariance_parts: OnceLock<CovarianceParts> = known(not_kept, ());
 }
 
 fn prior_kernel(kernel: &Kernel, _: &Registry) -> Result<Kernel> {

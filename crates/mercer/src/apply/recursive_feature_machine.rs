@@ -103,7 +103,8 @@ impl Fit for RecursiveFeatureMachine {
         let start = Instant::now();
         check_points(x)?;
         self.alpha.check(x.nrows())?;
-        Encoding::encode(y, x.nrows(), -1.0, 1.0)?;
+        Encoding::of(y, x.nrows())?;
+        let context = &context.beside_classes(y)?;
         fail_if!(
             self.kernel.has_ard(),
             "a machine learns how much each column counts: use lengthscale=auto or median instead of ard in `{}`",

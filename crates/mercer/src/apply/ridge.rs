@@ -242,6 +242,7 @@ impl Ridge {
     ) -> Result<FittedRidge> {
         let (n, d) = points.dim();
         self.alpha.check(n)?;
+        let context = &context.beside_classes(y)?;
         let (encoding, encoded) = Encoding::encode(y, n, -1.0, 1.0)?;
         let weights = self.class_weights.of_rows(y)?.map(Array1::from);
         let roots = weights.as_ref().map(|w| w.mapv(f64::sqrt));

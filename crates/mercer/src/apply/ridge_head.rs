@@ -26,6 +26,9 @@ const ROWS: usize = 256;
 /// every α.
 pub(super) const MOST_LEFT_OUT: usize = 5000;
 
+/// Columns of one product for several α, about: of many targets, fewer α are looked at together.
+const COLUMNS: usize = 512;
+
 /// Features `[rows, p]` at some rows of the sample.
 pub(super) type FeatureRows<'a> = &'a dyn Fn(&[usize]) -> Result<Array2<f64>>;
 
@@ -417,7 +420,7 @@ struct LeftOut {
 }
 
 impl LeftOut {
-    /// `y_i − ŷ_{−i} = (y_i − ŷ_i)/(1 − H_ii)`, `H_ii = w_i(share + Σ_j z_ij²/(λ_j + α))`, `[b, m]` for each α.
+    /// `y_i − ŷ_{−i} = (y_i − ŷ_i)/(1 − H_ii)`, `H_ii = w_i(share + Σ_j z_ij²/(λ_j + α))`, `[b, m]` for each of a few α.
     fn errors(&self, path: &Path, grid: &[f64]) -> Vec<Array2<f64>> {
         let (y, m) = (&self.y - &path.y_mean, path.zy.ncols());
         let [inverses, filtered]: [Vec<Array2<f64>>; 2] = [
@@ -439,7 +442,12 @@ impl LeftOut {
     fn mean_squares(&self, path: &Path, grid: &[f64]) -> Vec<Tried> {
         let mean =
             |e: &Array2<f64>| e.rows().into_iter().zip(&self.w).map(|(e, w)| w * e.dot(&e)).sum::<f64>() / self.w.sum();
-        grid.iter().zip(self.errors(path, grid)).map(|(&value, e)| Tried { value, error: mean(&e) }).collect()
+        let at_once = (COLUMNS / path.zy.ncols().max(1)).max(1);
+        let some = |few: &[f64]| -> Vec<Tried> {
+            let errors = self.errors(path, few);
+            few.iter().zip(errors).map(|(&value, e)| Tried { value, error: mean(&e) }).collect()
+        };
+        grid.chunks(at_once).flat_map(some).collect()
     }
 }
 
@@ -448,10 +456,13 @@ fn beside(parts: &[ArrayView2<f64>]) -> Array2<f64> {
     concatenate(Axis(1), parts).expect("as many rows")
 }
 
-/// Bytes that a head on `p` features takes.
-pub(super) fn memory(p: usize) -> u64 {
-    let p = p as u64;
-    8 * p.saturating_mul(3 * BLOCK as u64 + 2 * MOST_LEFT_OUT as u64 + 6 * p)
+/// Bytes that a head on `p` features of `n` points takes for `m` targets, beside the columns of the points: rows of features, of left-out points
+/// and of targets at a time; matrices `[p, p]`; and sums, weights and their copies, `[p, m]`.
+pub(super) fn memory(n: usize, p: usize, m: usize) -> u64 {
+    let [n, p, m] = [n, p, m].map(|size| size as u64);
+    let features = p.saturating_mul(3 * BLOCK as u64 + 2 * MOST_LEFT_OUT as u64 + 6 * p);
+    let targets = m.saturating_mul(2 * n.min(BLOCK as u64) + 5 * p);
+    8u64.saturating_mul(features.saturating_add(targets))
 }
 
 #[cfg(test)]
@@ -472,7 +483,7 @@ mod tests {
         let context = FitContext::default();
         for (kernel, y, does) in [("matern32(1.5)", &f + &noise, true), ("rbf(4)", f.clone(), false)] {
             let (kernel, choice) = (Kernel::parse(kernel).unwrap(), Landmarks::KMeansPlusPlus);
-            let map = FeatureMap::Nystrom { kernel, landmarks: 150, choice }.prepare(x.view(), &context).unwrap();
+            let map = FeatureMap::Nystrom { kernel, landmarks: 150, choice }.prepare(x.view(), 1, &context).unwrap();
             let features = |rows: &[usize]| map.at(x.select(Axis(0), rows));
             let values = |rows: &[usize]| map.values(x.select(Axis(0), rows));
             let y = y.insert_axis(Axis(1));

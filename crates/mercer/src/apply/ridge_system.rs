@@ -8,7 +8,9 @@ use super::conjugate_gradients::{Converged, Shifted};
 use super::dealt_points::DealtPoints;
 use super::monitor::{HeldOut, Kept, Monitor, Watch};
 use super::preconditioner::LowRankPreconditioner;
-use super::solvers::{Askotch, EigenPro, Epochs, Equations, Richardson, rows_of_residual, run};
+use super::solvers::{
+    Askotch, EigenPro, Epochs, Equations, Richardson, block_memory, rows_of_residual, run, sample_memory,
+};
 use super::{Alpha, Convergence, EpochSolver, Tried};
 use crate::kernel::Kernel;
 use crate::linalg::{Deal, Panel};
@@ -90,6 +92,17 @@ impl Iteration {
     pub fn memory(&self, [n, m]: [u64; 2], leaves_out: bool, kept: bool) -> u64 {
         let rank = self.rank_needed(leaves_out).unwrap_or(0) as u64;
         8 * n * (2 * rank + if kept { 14 } else { 8 } * m)
+    }
+
+    /// Bytes that its method takes beside vectors, for `n` points of `d` columns: solvers that take blocks of rows have the points in another
+    /// order, and decompose a block or a sample.
+    pub fn memory_of_method(&self, [n, d]: [usize; 2]) -> u64 {
+        let decomposed = match self.method {
+            Some(EpochSolver::Askotch) => block_memory(n),
+            Some(EpochSolver::EigenPro) => sample_memory(n),
+            _ => return 0,
+        };
+        (8 * n as u64).saturating_mul(d as u64).saturating_add(decomposed)
     }
 
     /// Whether the residual that was reached is above the one asked for.
@@ -283,7 +296,8 @@ impl System<'_> {
     ) -> Result<(Box<dyn Operator + '_>, Option<LowRankPreconditioner>)> {
         let (n, held) = (self.n(), self.points().own().nrows() as u64);
         let rank = iteration.rank_needed(leaves_out);
-        let other = iteration.memory([held, self.y.ncols() as u64], leaves_out, self.saving.path.is_some());
+        let vectors = iteration.memory([held, self.y.ncols() as u64], leaves_out, self.saving.path.is_some());
+        let other = vectors + iteration.memory_of_method([held as usize, self.x.ncols()]);
         let (what, advice) = match rank {
             Some(rank) => (format!("the preconditioner of rank {rank} for {n} points"), "use a smaller rank"),
             None => (format!("the iterates of {} for {n} points", iteration.name()), "fit fewer points"),

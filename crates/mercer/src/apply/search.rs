@@ -91,7 +91,7 @@ impl KernelSearch {
     pub fn memory(&self, d: usize) -> u64 {
         let rows = 3 * 8 * (ROWS * d) as u64;
         let tuning = if self.is_tuned() { 8 * 8 * (Tuning::default().rows as u64).pow(2) } else { 0 };
-        rows.saturating_add(memory(LANDMARKS).max(tuning))
+        rows.saturating_add(memory(ROWS, LANDMARKS, 1).max(tuning))
     }
 
     /// Whether some hyper-parameters are found along gradients.

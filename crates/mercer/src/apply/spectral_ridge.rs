@@ -75,11 +75,12 @@ impl Fit for SpectralRidge {
         let spectrum = self.spectrum.clone();
         check_points(x)?;
         self.alpha.check(x.nrows())?;
+        let context = &context.beside_classes(y)?;
         let (encoding, encoded) = Encoding::encode(y, x.nrows(), -1.0, 1.0)?;
         let root: Vec<f64> = spectrum.eigenvalues.iter().map(|μ| μ.max(0.0).sqrt()).collect();
         context.budget.require(
             format!("ridge regression on {} eigenfunctions", spectrum.k()),
-            memory(spectrum.k()),
+            memory(x.nrows(), spectrum.k(), encoding.width()),
             "use fewer of them",
         )?;
         // φ = √μ ψ

@@ -66,6 +66,11 @@ pub trait Predict: Send + Sync {
         Ok(None)
     }
 
+    /// The number of functions of a network that a row holds beside its outputs; none where rows are those of a table.
+    fn functions_of_network(&self) -> Option<usize> {
+        None
+    }
+
     /// How much each column changes the prediction, where the estimator knows.
     /// Example: [`RecursiveFeatureMachine`](super::RecursiveFeatureMachine).
     fn importances(&self) -> Option<&Importances> {

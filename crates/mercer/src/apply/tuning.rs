@@ -15,7 +15,7 @@ use std::sync::Mutex;
 const FIRST_NOISE: f64 = 0.1;
 
 /// The smallest noise, where the targets have variance 1.
-const LEAST_NOISE: f64 = 1e-8;
+pub(super) const LEAST_NOISE: f64 = 1e-8;
 
 /// The largest component of the gradient that counts as zero, for a criterion of order 1.
 const TOLERANCE: f64 = 1e-5;
@@ -86,6 +86,13 @@ pub struct Tuned {
     pub rows: usize,
 }
 
+impl Tuned {
+    /// Whether the search ended at the smallest noise that it tries.
+    pub(super) fn has_least_noise(&self) -> bool {
+        self.noise <= LEAST_NOISE * 1.001
+    }
+}
+
 impl Tuning {
     /// The best hyper-parameters of `expression` for the points `x` `[n, d]` and their targets.
     pub fn best(&self, expression: &Expression, x: ArrayView2<f64>, y: &Target, context: &FitContext) -> Result<Tuned> {
@@ -119,7 +126,7 @@ impl Tuning {
         context: &'a FitContext<'a>,
     ) -> Result<Search<'a, Regression<'a>>> {
         // K, its factor, its inverse, the derivative and two matrices within it.
-        let needed = 6 * 8 * (x.nrows() as u64).pow(2);
+        let needed = 8 * x.nrows() as u64 * (6 * x.nrows() as u64 + 4 * y.ncols() as u64);
         context.budget.require("the search for hyper-parameters", needed, "look at fewer rows")?;
         let kernel = Tunable::new(expression, x, context.seed)?;
         Ok(Search { tuning: *self, kernel, x, target: Regression { criterion: self.criterion, y }, context })

@@ -4,7 +4,7 @@ use super::code::{CodeFinish, CodeMap, with_noise};
 use super::traits::finite;
 use super::{FittedCode, PairCertificate, check_points};
 use crate::linalg::matmul;
-use crate::net::{Description, NAMES, named};
+use crate::net::{Description, NAMES, Network, named};
 use crate::rng::Rng;
 use crate::spectrum::Origin;
 use crate::spectrum::neural::{
@@ -33,7 +33,8 @@ use std::time::Instant;
 pub struct ViewEigenmap {
     /// The network before the projector: a name ([`crate::net::NAMES`]), whose last layer is left out, or layers.
     pub net: String,
-    /// Units of the hidden layer of the projector `dense(h) bn relu dense(k)` that follows; without it k. None at all for 0: the network itself
+    /// Units of the hidden layer of the projector `dense(h) bn relu dense(k)` that follows; without it 8k, but 64 at least and 2048 at most,
+    /// unless k is more: as few as k would be a bottleneck that the functions share. None at all for 0: the network itself
     /// puts out k numbers.
     pub projector: Option<usize>,
     /// Number of functions.
@@ -227,6 +228,8 @@ impl ViewEigenmap {
     fn functions(&self, d: usize, image: Option<[usize; 3]>, context: &FitContext) -> Result<Functions> {
         let description = self.description(d, image)?;
         let norms = [self.objective.normalises(), self.objective.centres()];
+        // The numbers, their gradient, two moments and a checkpoint in double precision.
+        context.budget.require_network(&Network::new(&description, d, 1)?, 12, 2 * self.settings.batch)?;
         let functions = Functions::units(&description, d, norms, context.device, &Rng::new(context.seed).fork(1))?;
         fail_if!(
             functions.count() != self.k,
@@ -235,8 +238,6 @@ impl ViewEigenmap {
             self.k,
             self.k
         );
-        // The numbers, their gradient, two moments and a checkpoint in double precision.
-        context.budget.require_network(functions.network(), 12)?;
         Ok(functions)
     }
 
@@ -245,7 +246,7 @@ impl ViewEigenmap {
         let mut description = self.before_projector(d, image)?;
         let hidden = match self.projector {
             Some(0) => return Ok(description),
-            hidden => hidden.unwrap_or(self.k),
+            hidden => hidden.unwrap_or_else(|| (8 * self.k).clamp(FEWEST_UNITS, MOST_UNITS).max(self.k)),
         };
         let projector = Description::parse(&format!("dense({hidden}) bn relu dense({})", self.k))?;
         description.layers.extend(projector.layers);
@@ -263,6 +264,10 @@ impl ViewEigenmap {
         Ok(description)
     }
 }
+
+/// Hidden units of the usual projector.
+const FEWEST_UNITS: usize = 64;
+const MOST_UNITS: usize = 2048;
 
 /// The rows to fit and those that are held out, where none are given and there are enough.
 fn split(rows: &ViewRows, held_out: Option<&ViewRows>, seed: u64) -> Option<(ViewRows, ViewRows)> {

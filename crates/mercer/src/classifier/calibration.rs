@@ -32,12 +32,12 @@ impl Measure {
     pub const ALL: [Measure; 5] = [Measure::Nll, Measure::Ece, Measure::AdaptiveEce, Measure::Brier, Measure::Accuracy];
 }
 
-/// A number with its bootstrap interval of 95 %. Example: [`Cases`].
+/// A number with its bootstrap interval of 95 %, in which it lies. Example: [`Cases`].
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Estimate {
     /// On the rows themselves.
     pub value: f64,
-    /// Lower and upper end.
+    /// Lower and upper end: percentiles over resamples, or for a calibration error, which chance in every bin raises, itself ± a bound.
     pub interval: [f64; 2],
 }
 
@@ -120,11 +120,29 @@ impl Cases {
 
     /// Several measures with their intervals, all on the same resamples.
     pub fn estimates<const K: usize>(&self, measures: [Measure; K], seed: u64) -> [Estimate; K] {
-        let intervals = bootstraps(self.n(), seed, |rows| {
+        let gaps = measures.map(|measure| self.gaps(measure, &self.order));
+        let intervals = bootstraps::<K>(self.n(), seed, |rows| {
             let rows = self.sorted(rows);
-            measures.map(|measure| self.on(measure, &rows))
+            std::array::from_fn(|k| match measures[k] {
+                // |Σ_b |g_b| − Σ_b |δ_b|| ≤ Σ_b |g_b − δ_b| for the gaps g_b of the rows and δ_b of all rows there are; resamples, whose own error
+                // is biased upwards, tell how large the right side is.
+                Measure::Ece | Measure::AdaptiveEce => {
+                    self.gaps(measures[k], &rows).iter().zip(&gaps[k]).map(|(a, b)| (a - b).abs()).sum()
+                }
+                measure => self.on(measure, &rows),
+            })
         });
-        std::array::from_fn(|k| Estimate { value: self.measure(measures[k]), interval: intervals[k] })
+        std::array::from_fn(|k| {
+            let value = self.measure(measures[k]);
+            let interval = match measures[k] {
+                Measure::Ece | Measure::AdaptiveEce => {
+                    let [_, bound] = intervals[k];
+                    [(value - bound).max(0.0), value + bound]
+                }
+                _ => intervals[k],
+            };
+            Estimate { value, interval }
+        })
     }
 
     /// How much larger a measure is than that of `other` on the same rows, by paired bootstrap: both see the same resamples.
@@ -155,16 +173,19 @@ impl Cases {
             Measure::Accuracy => rows.iter().filter(|&&row| self.hits[row]).count() as f64 / n,
             Measure::Nll => mean(&self.nll),
             Measure::Brier => mean(&self.brier),
-            // Σ_bins (count/n) |mean confidence − mean accuracy|: the counts cancel.
-            Measure::Ece => {
-                self.bins(rows).iter().map(|(confidence, hits, _)| (confidence - hits).abs()).sum::<f64>() / n
-            }
-            Measure::AdaptiveEce => {
-                let end = |bin: usize| bin * rows.len() / BINS;
-                let gap = |bin: usize| rows[end(bin)..end(bin + 1)].iter().map(|&row| self.gap(row)).sum::<f64>().abs();
-                (0..BINS).map(gap).sum::<f64>() / n
-            }
+            Measure::Ece | Measure::AdaptiveEce => self.gaps(measure, rows).iter().map(|gap| gap.abs()).sum(),
         }
+    }
+
+    /// `(count/n) (mean confidence − mean accuracy)` of every bin of a calibration error, for rows in the order of their confidence; the
+    /// counts cancel.
+    fn gaps(&self, measure: Measure, rows: &[usize]) -> [f64; BINS] {
+        let n = rows.len() as f64;
+        if measure == Measure::AdaptiveEce {
+            let end = |bin: usize| bin * rows.len() / BINS;
+            return std::array::from_fn(|b| rows[end(b)..end(b + 1)].iter().map(|&row| self.gap(row)).sum::<f64>() / n);
+        }
+        self.bins(rows).map(|(confidence, hits, _)| (confidence - hits) / n)
     }
 
     fn gap(&self, row: usize) -> f64 {

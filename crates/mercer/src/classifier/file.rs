@@ -3,6 +3,7 @@
 use super::{Classifier, Labelled, Number, Standardizer, description};
 use crate::compute::{Device, Tensor};
 use crate::data::{Schema, write_atomically};
+use crate::finite::finite_json;
 use crate::model::{self, Bundle};
 use crate::net::{self, NamedTensor, Network, Parameters};
 use crate::{Error, Result, fail_if};
@@ -57,6 +58,15 @@ pub struct Unnamed<'a> {
     pub rename: &'a [(String, String)],
 }
 
+/// Names and shapes of tensors, the first of them, for messages.
+fn shapes(tensors: &[NamedTensor]) -> String {
+    const SHOWN: usize = 24;
+    let mut shown: Vec<String> = tensors.iter().take(SHOWN).map(|t| format!("{} {:?}", t.name, t.shape)).collect();
+    shown.sort_unstable();
+    let more = tensors.len().saturating_sub(SHOWN);
+    shown.join(", ") + &if more == 0 { String::new() } else { format!(" and {more} more tensors") }
+}
+
 impl<'a> Unnamed<'a> {
     /// The network `net` for rows like those of `data`, which it sees as they are.
     pub fn new(net: &'a str, data: &'a Labelled) -> Unnamed<'a> {
@@ -83,7 +93,7 @@ impl Classifier {
         for (name, view) in views.clone() {
             tensor(name, &view).map_err(|e| Error::file(path, format!("is not written: {e}")))?;
         }
-        let header = serde_json::to_string(&self.header()).expect("headers are plain data");
+        let header = finite_json(&self.header()).map_err(|e| Error::file(path, e))?;
         let checksum = model::checksum(&header, views.clone());
         let metadata = HashMap::from([
             ("format".to_owned(), "pt".to_owned()),
@@ -113,8 +123,13 @@ impl Classifier {
             tensors.iter().map(|(name, view)| tensor(name, &view).map_err(broken)).collect::<Result<Vec<_>>>()?;
         let unfit = |e: Error| broken(e.to_string());
         let Some(entry) = entry else {
-            let no_name = || broken("it does not name its network; name the network beside the file".into());
-            return unnamed.ok_or_else(no_name)?.classifier(tensors, device).map_err(unfit);
+            let Some(unnamed) = unnamed else {
+                let listed = shapes(&tensors);
+                return Err(broken(format!(
+                    "it does not name its network; name the network beside the file; it holds {listed}"
+                )));
+            };
+            return unnamed.classifier(tensors, device).map_err(unfit);
         };
         fail_if!(
             unnamed.is_some_and(|unnamed| unnamed.changes());

@@ -1,7 +1,7 @@
 //! Rows with a class or a number each, and their standardization.
 
 use crate::compute::{Device, Tensor};
-use crate::data::{Dataset, Scaler, Target};
+use crate::data::{Dataset, MOST_MAGNITUDE, Rows, Scaler, Target};
 use crate::{Error, Result, fail_if};
 use ndarray::{Array2, ArrayView2, Axis};
 use serde::{Deserialize, Serialize};
@@ -27,7 +27,7 @@ impl Labelled {
         let Target::Classes { labels, names } = target(data)?.as_classes()? else {
             return Err(Error::input(format!("the target of `{}` is not a class", data.name)));
         };
-        let x = data.x.to_f64().into_owned();
+        let x = checked(data)?;
         Ok(Labelled { x, labels, classes: names, numbers: vec![], image: data.shape })
     }
 
@@ -36,7 +36,16 @@ impl Labelled {
         let Target::Values(numbers) = target(data)? else {
             return Err(Error::input(format!("the target of `{}` is a class, not a number", data.name)));
         };
-        let x = data.x.to_f64().into_owned();
+        let too_large = |y: &f64| y.is_nan() || y.abs() > MOST_MAGNITUDE;
+        if let Some(i) = numbers.iter().position(too_large) {
+            return Err(Error::Numerical(format!(
+                "the target of row {} (counted from 1) of `{}` is {:e}, too large to compute with; scale the target",
+                i + 1,
+                data.name,
+                numbers[i]
+            )));
+        }
+        let x = checked(data)?;
         Ok(Labelled { x, labels: vec![], classes: vec![], numbers: numbers.clone(), image: data.shape })
     }
 
@@ -67,6 +76,13 @@ impl Labelled {
         }
         Ok(self.labels.iter().map(|&l| places[l].unwrap_or(0)).collect())
     }
+}
+
+/// The rows `[n, d]`, none of which is too large to compute with.
+fn checked(data: &Dataset) -> Result<Array2<f64>> {
+    let x = data.x.to_f64().into_owned();
+    Rows::from(&x).check_magnitude()?;
+    Ok(x)
 }
 
 fn target(data: &Dataset) -> Result<&Target> {

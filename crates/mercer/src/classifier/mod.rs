@@ -36,12 +36,11 @@ pub use scores::{Errors, Quality, Scores};
 pub use snapshots::{Snapshots, snapshot_files};
 pub use training::{Epoch, Settings, Trained, train};
 
-use crate::budget::Budget;
 use crate::compute::{Device, Tensor};
 use crate::data::Schema;
 use crate::net::{Description, Mode, Network, Parameters, named};
 use crate::rng::Rng;
-use crate::{Error, Result, fail_if};
+use crate::{Error, FitContext, Result, fail_if};
 use ndarray::{Array2, ArrayView2, s};
 
 /// Rows of a batch when a classifier is evaluated.
@@ -73,6 +72,12 @@ impl Classifier {
     /// A fresh network for the rows and classes of `data`: `net` is a name ([`crate::net::NAMES`]) or an architecture. Rows are
     /// standardized, channel by channel, by their mean and spread in `data`.
     pub fn new(net: &str, data: &Labelled, device: Device, seed: u64) -> Result<Classifier> {
+        Classifier::within(net, data, &FitContext { device, seed, ..FitContext::default() })
+    }
+
+    /// [`Classifier::new`] on the device, with the seed and within the memory of a context.
+    pub fn within(net: &str, data: &Labelled, context: &FitContext) -> Result<Classifier> {
+        let FitContext { device, seed, budget, .. } = *context;
         let number = (!data.numbers.is_empty()).then(|| Number::of(&data.numbers));
         let outputs = if number.is_some() { 1 } else { data.classes.len() };
         let what = if number.is_some() {
@@ -87,7 +92,7 @@ impl Classifier {
             network.outputs()
         );
         let standardizer = Standardizer::of(data.x.view(), network.description().image.or(data.image))?;
-        Budget::of_free_memory().require_network(&network, 2)?;
+        budget.require_network(&network, 2, 0)?;
         let parameters = network.init(device, &Rng::new(seed).fork(1))?;
         Ok(Classifier {
             network,

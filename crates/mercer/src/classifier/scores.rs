@@ -1,6 +1,7 @@
 //! How good predicted class probabilities and numbers are.
 
 use super::{Cases, Measure};
+use crate::apply::{alike, r_squared};
 use ndarray::ArrayView2;
 use serde::{Deserialize, Serialize};
 
@@ -34,8 +35,8 @@ pub struct Errors {
     pub n: usize,
     /// `√(mean (ŷ − y)²)`
     pub rmse: f64,
-    /// `1 − Σ (ŷ − y)²/Σ (y − mean y)²`; zero where all numbers are alike.
-    pub r2: f64,
+    /// `1 − Σ (ŷ − y)²/Σ (y − mean y)²`; none where all numbers are alike.
+    pub r2: Option<f64>,
 }
 
 impl Errors {
@@ -45,7 +46,7 @@ impl Errors {
         let squares: f64 = predicted.iter().zip(numbers).map(|(p, y)| (p - y).powi(2)).sum();
         let mean = numbers.iter().sum::<f64>() / n as f64;
         let all: f64 = numbers.iter().map(|y| (y - mean).powi(2)).sum();
-        Errors { n, rmse: (squares / n as f64).sqrt(), r2: if all > 0.0 { 1.0 - squares / all } else { 0.0 } }
+        Errors { n, rmse: (squares / n as f64).sqrt(), r2: r_squared(squares, all, alike(numbers)) }
     }
 }
 
@@ -81,7 +82,9 @@ mod tests {
         // One bin holds two rows of confidence 0.75 of which one is right, another one row of 0.5 that is wrong.
         assert!((scores.ece - ((1.5f64 - 1.0) + 0.5) / 3.0).abs() < 1e-6);
         // Errors 1 and 1; the numbers' own squares are 1 and 1.
-        assert_eq!(Errors::of(&[2.0, 4.0], &[1.0, 3.0]), Errors { n: 2, rmse: 1.0, r2: 0.0 });
-        assert_eq!(Errors::of(&[2.0], &[2.0]).rmse, 0.0);
+        assert_eq!(Errors::of(&[2.0, 4.0], &[1.0, 3.0]), Errors { n: 2, rmse: 1.0, r2: Some(0.0) });
+        assert_eq!(Errors::of(&[2.0], &[2.0]), Errors { n: 1, rmse: 0.0, r2: None });
+        // Their mean differs from them by rounding.
+        assert_eq!(Errors::of(&[0.2; 10], &[0.1; 10]).r2, None);
     }
 }

@@ -108,7 +108,7 @@ pub fn train(
 ) -> Result<Trained> {
     check(&classifier, data, settings)?;
     // The numbers, their gradient, the optimizer's two moments and a checkpoint, which is in double precision.
-    context.budget.require_network(&classifier.network, 12)?;
+    context.budget.require_network(&classifier.network, 12, settings.batch.min(data.n()))?;
     let device = classifier.parameters.trained.device();
     device.enter(|| {
         let mut task = Epochs::new(classifier, data, test, settings, ended)?;

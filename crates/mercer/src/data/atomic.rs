@@ -12,6 +12,7 @@ use std::io::{self, BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::error::human_bytes;
 use crate::{Error, Result, fail_if};
 
 /// Whether this process writes files.
@@ -69,6 +70,47 @@ pub fn check_writable(path: &Path) -> Result<()> {
         None => Temporary::new(&target.path).map(drop),
     };
     tried.map_err(|e| Error::file(path, format!("cannot be written: {e}")))
+}
+
+/// Refuses a file of `bytes` that the file system of `path` has no space for, beside one that it replaces. Devices and pipes take what comes.
+#[doc(hidden)]
+pub fn check_space(path: &Path, bytes: u64) -> Result<()> {
+    let target = Target::of(path)?;
+    let is_file = target.found.as_ref().is_none_or(Metadata::is_file);
+    let free = free_space(target.folder()).filter(|_| is_file && WRITES.load(Ordering::SeqCst));
+    match free.filter(|free| *free < bytes) {
+        None => Ok(()),
+        Some(free) => Err(Error::file(
+            path,
+            format!(
+                "would take {}, and its file system has {} free; ask for less, or name a file on another disk",
+                human_bytes(bytes),
+                human_bytes(free)
+            ),
+        )),
+    }
+}
+
+/// The bytes that the user may still write to the file system of a folder, where it says so.
+#[cfg(unix)]
+fn free_space(folder: &Path) -> Option<u64> {
+    use std::os::unix::ffi::OsStrExt;
+    let name = std::ffi::CString::new(folder.as_os_str().as_bytes()).ok()?;
+    let mut found = std::mem::MaybeUninit::<libc::statvfs>::uninit();
+    // SAFETY: the name ends with a zero, and the call writes all of the structure where it returns 0.
+    let found = unsafe {
+        if libc::statvfs(name.as_ptr(), found.as_mut_ptr()) != 0 {
+            return None;
+        }
+        found.assume_init()
+    };
+    // File systems that do not count their blocks have none.
+    (found.f_blocks > 0).then(|| (found.f_bavail as u64).saturating_mul(found.f_frsize as u64))
+}
+
+#[cfg(not(unix))]
+fn free_space(_: &Path) -> Option<u64> {
+    None
 }
 
 /// Where the bytes go: the path itself, or what its links lead to.

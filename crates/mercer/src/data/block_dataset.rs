@@ -123,6 +123,11 @@ impl BlockDataset {
         self.learnt.tabular
     }
 
+    /// Warnings about columns that look like numbers of the rows, by the rows in memory, as [`Table::warnings`](super::Table::warnings).
+    pub fn warnings(&self) -> &[String] {
+        &self.learnt.warnings
+    }
+
     /// Rows that were left out because their target is missing.
     pub fn unlabelled(&self) -> usize {
         self.learnt.unlabelled

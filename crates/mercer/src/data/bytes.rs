@@ -1,7 +1,7 @@
 //! Reading of files that may be gzipped.
 
 use std::fs::File;
-use std::io::{self, BufReader, Read, Seek};
+use std::io::{self, BufReader, Read};
 use std::path::Path;
 
 use flate2::read::MultiGzDecoder;
@@ -31,32 +31,23 @@ impl<'a> Source<'a> {
         if path == Path::new(STANDARD_INPUT) {
             return Source::standard_input(path, budget);
         }
-        let mut file = File::open(path).map_err(io)?;
+        let file = File::open(path).map_err(io)?;
         let meta = file.metadata().map_err(io)?;
         fail_if!(meta.is_dir(); Error::file(path, "is a folder, not a file"));
-        let mut magic = Vec::new();
-        (&mut file).take(2).read_to_end(&mut magic).map_err(io)?;
-        file.rewind().map_err(io)?;
-        let file = BufReader::with_capacity(1 << 16, file);
-        let (reader, len): (Box<dyn Read>, _) = if magic == [0x1f, 0x8b] {
-            (Box::new(BufReader::with_capacity(1 << 16, MultiGzDecoder::new(file))), None)
-        } else if path.extension().is_some_and(|e| e.eq_ignore_ascii_case("gz")) {
-            return Err(Error::file(path, "is called .gz but is not gzipped: it does not start with the bytes 1f 8b"));
-        } else {
-            (Box::new(file), Some(meta.len()))
-        };
+        let (reader, packed) = unpacked(file).map_err(io)?;
+        let called = path.extension().is_some_and(|e| e.eq_ignore_ascii_case("gz"));
+        fail_if!(called && !packed; Error::file(
+            path, "is called .gz but is not gzipped: it does not start with the bytes 1f 8b"
+        ));
+        // A pipe or a device has no length.
+        let len = (!packed && meta.is_file()).then_some(meta.len());
         Ok(Source { path, within: String::new(), reader, len, budget })
     }
 
     /// What a program before this one in a pipe writes, gzipped or not.
     fn standard_input(path: &'a Path, budget: Budget) -> Result<Self> {
-        let mut magic = Vec::new();
-        io::stdin().take(2).read_to_end(&mut magic).map_err(|e| Error::io(path, e))?;
-        let packed = magic == [0x1f, 0x8b];
-        let whole = io::Cursor::new(magic).chain(io::stdin());
-        let reader: Box<dyn Read> =
-            if packed { Box::new(MultiGzDecoder::new(BufReader::new(whole))) } else { Box::new(whole) };
-        Ok(Source { path, within: String::new(), reader: Box::new(BufReader::new(reader)), len: None, budget })
+        let (reader, _) = unpacked(io::stdin()).map_err(|e| Error::io(path, e))?;
+        Ok(Source { path, within: String::new(), reader, len: None, budget })
     }
 
     /// The first bytes, up to `count`, which are read again afterwards.
@@ -105,36 +96,29 @@ impl<'a> Source<'a> {
     }
 }
 
+/// A stream, unpacked where its first two bytes say that it is gzipped, and whether they do.
+fn unpacked<'a>(mut stream: impl Read + 'a) -> io::Result<(Box<dyn Read + 'a>, bool)> {
+    let mut magic = Vec::new();
+    stream.by_ref().take(2).read_to_end(&mut magic)?;
+    let packed = magic == [0x1f, 0x8b];
+    let whole = BufReader::with_capacity(1 << 16, io::Cursor::new(magic).chain(stream));
+    let reader: Box<dyn Read> =
+        if packed { Box::new(BufReader::with_capacity(1 << 16, MultiGzDecoder::new(whole))) } else { Box::new(whole) };
+    Ok((reader, packed))
+}
+
 /// Refuses a content of `path` that takes so many bytes, if the budget has no room for it.
 pub(super) fn require(budget: Budget, path: &Path, bytes: u64) -> Result<()> {
     let what = format!("the content of {}", path.display());
     budget.require(what, bytes, "allow a larger memory budget, or use a smaller file")
 }
 
-/// Text whose lines are no longer than the budget: a table is read line by line, and a line must fit into memory.
-pub(super) struct Lines<R> {
-    pub reader: R,
-    pub budget: Budget,
-    /// Bytes since the last end of a line.
-    pub since: u64,
-}
-
-impl<R: Read> Read for Lines<R> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let got = self.reader.read(buffer)?;
-        self.since = match buffer[..got].iter().rposition(|b| *b == b'\n') {
-            Some(end) => (got - end) as u64,
-            None => self.since + got as u64,
-        };
-        if self.budget.allows(self.since) { Ok(got) } else { Err(io::ErrorKind::OutOfMemory.into()) }
-    }
-}
-
 /// The error for a failed read of `path`: corrupt content, or an error of the system.
 pub(super) fn read_error(path: &Path, e: io::Error) -> Error {
-    use io::ErrorKind::{InvalidData, InvalidInput, OutOfMemory, UnexpectedEof};
+    use io::ErrorKind::{InvalidData, InvalidInput, Other, OutOfMemory, UnexpectedEof};
     match e.kind() {
-        OutOfMemory => Error::file(path, "has a line that is longer than the memory budget; is it a table?"),
+        Other => Error::file(path, e.to_string()),
+        OutOfMemory => Error::file(path, "has a row that is larger than the memory budget; is it a table?"),
         UnexpectedEof | InvalidData | InvalidInput => {
             Error::file(path, format!("the compressed data is truncated or corrupt ({e})"))
         }

@@ -10,28 +10,31 @@ const MISSING: [&str; 5] = ["na", "n/a", "?", "nan", "null"];
 /// Pairs of words that mean true and false.
 const TRUE_FALSE: [(&str, bool); 4] = [("true", true), ("yes", true), ("false", false), ("no", false)];
 
-pub(super) fn number(cell: &[u8]) -> Option<f64> {
-    std::str::from_utf8(cell.trim_ascii()).ok()?.parse().ok()
+/// Bytes that a word takes beside its letters.
+const WORD: u64 = 64;
+
+pub(super) fn number(cell: &str) -> Option<f64> {
+    cell.trim_ascii().parse().ok()
 }
 
 /// Whether the cell is empty or stands for a missing value.
-pub(super) fn is_missing(cell: &[u8]) -> bool {
+pub(super) fn is_missing(cell: &str) -> bool {
     let cell = cell.trim_ascii();
-    cell.is_empty() || MISSING.iter().any(|word| cell.eq_ignore_ascii_case(word.as_bytes()))
+    cell.is_empty() || MISSING.iter().any(|word| cell.eq_ignore_ascii_case(word))
 }
 
 /// Whether the cell is more than a word: a number, a date, or true or false.
-pub(super) fn is_typed(cell: &[u8]) -> bool {
-    number(cell).is_some() || days(cell).is_some() || true_or_false(&String::from_utf8_lossy(cell)).is_some()
+pub(super) fn is_typed(cell: &str) -> bool {
+    number(cell).is_some() || days(cell).is_some() || true_or_false(cell).is_some()
 }
 
 fn true_or_false(word: &str) -> Option<bool> {
-    TRUE_FALSE.iter().find(|(known, _)| word.trim().eq_ignore_ascii_case(known)).map(|(_, value)| *value)
+    TRUE_FALSE.iter().find(|(known, _)| word.trim_ascii().eq_ignore_ascii_case(known)).map(|(_, value)| *value)
 }
 
 /// Days since 1970-01-01 of `2024-05-31`, `2024-05-31T12:00` or `2024-05-31 12:00:00.5Z`.
-pub(super) fn days(cell: &[u8]) -> Option<f64> {
-    let cell = cell.trim_ascii();
+pub(super) fn days(cell: &str) -> Option<f64> {
+    let cell = cell.trim_ascii().as_bytes();
     let (date, time) = cell.split_at_checked(10)?;
     let digits = |text: &[u8]| -> Option<i64> {
         text.iter().try_fold(0, |sum, b| b.is_ascii_digit().then(|| 10 * sum + i64::from(b - b'0')))
@@ -86,6 +89,8 @@ pub(super) struct Cells {
     content: Content,
     /// Whether every cell is a word, numbers too.
     words_only: bool,
+    /// Memory of the words.
+    bytes: u64,
 }
 
 #[derive(Default)]
@@ -108,7 +113,7 @@ pub(super) enum Unfit {
 impl Cells {
     /// A column whose cells are all words.
     pub fn words() -> Cells {
-        Cells { content: Content::Words(HashMap::new()), words_only: true }
+        Cells { content: Content::Words(HashMap::new()), words_only: true, bytes: 0 }
     }
 
     /// What the cells so far are.
@@ -131,6 +136,11 @@ impl Cells {
         if let Content::Words(known) = &self.content { known.len() } else { 0 }
     }
 
+    /// Bytes that the words so far take.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     /// The words so far, in the order of their first appearance.
     pub fn in_order_of_appearance(&self) -> Vec<&str> {
         let Content::Words(known) = &self.content else { return vec![] };
@@ -145,7 +155,7 @@ impl Cells {
     }
 
     /// The number that stands for a cell: itself, the days of a date, the order of a word; NaN where it is missing.
-    pub fn value(&mut self, cell: &[u8]) -> Result<f64, Unfit> {
+    pub fn value(&mut self, cell: &str) -> Result<f64, Unfit> {
         if let (Content::Numbers, Some(v)) = (&self.content, number(cell).filter(|v| v.is_finite())) {
             return Ok(v);
         }
@@ -171,16 +181,17 @@ impl Cells {
     }
 
     /// The order of the first appearance of a word.
-    pub fn word(&mut self, cell: &[u8]) -> f64 {
+    pub fn word(&mut self, cell: &str) -> f64 {
         if !matches!(self.content, Content::Words(_)) {
             self.content = Content::Words(HashMap::new());
         }
         let Content::Words(known) = &mut self.content else { unreachable!("just set") };
-        let word = String::from_utf8_lossy(cell.trim_ascii());
+        let word = cell.trim_ascii();
         let next = known.len();
-        let order = known.get(&*word).copied().unwrap_or(next);
+        let order = known.get(word).copied().unwrap_or(next);
         if order == next {
-            known.insert(word.into_owned(), next);
+            known.insert(word.to_owned(), next);
+            self.bytes += word.len() as u64 + WORD;
         }
         order as f64
     }
@@ -245,7 +256,7 @@ mod tests {
             ("2024-05-31 06:00", 19874.25),
             (" 2024-05-31T18:00:00.0Z ", 19874.75),
         ] {
-            assert_eq!(days(text.as_bytes()), Some(want), "{text}");
+            assert_eq!(days(text), Some(want), "{text}");
         }
         for text in [
             "2023-02-29",
@@ -264,13 +275,13 @@ mod tests {
             "2024-01-01T12:00:00:00",
             "",
         ] {
-            assert_eq!(days(text.as_bytes()), None, "{text}");
+            assert_eq!(days(text), None, "{text}");
         }
     }
 
     #[test]
     fn missing_values_have_many_spellings() {
-        assert!(["", " ", "NA", "n/a", "?", "NaN", "NULL"].iter().all(|cell| is_missing(cell.as_bytes())));
-        assert!(["none", "-", "0", "no"].iter().all(|cell| !is_missing(cell.as_bytes())));
+        assert!(["", " ", "NA", "n/a", "?", "NaN", "NULL"].iter().all(|cell| is_missing(cell)));
+        assert!(["none", "-", "0", "no"].iter().all(|cell| !is_missing(cell)));
     }
 }

@@ -22,7 +22,14 @@ pub(super) fn read(path: &Path, name: &str, budget: Budget) -> Result<Dataset> {
     }
     let x = scaled(labels.len(), PIXELS, x);
     let y = Target::Classes { labels, names: NAMES.map(String::from).to_vec() };
-    Ok(Dataset { name: name.into(), x, y: Some(y), columns: generated_columns(PIXELS), shape: Some([3, 32, 32]) })
+    Ok(Dataset {
+        name: name.into(),
+        x,
+        y: Some(y),
+        some_y: None,
+        columns: generated_columns(PIXELS),
+        shape: Some([3, 32, 32]),
+    })
 }
 
 /// The files `data_batch_*.bin` of a folder, in the order of their names.

@@ -28,11 +28,33 @@ pub struct Dataset {
     pub x: Matrix,
     /// One target per row, where there is one.
     pub y: Option<Target>,
+    /// The targets of some rows, where others lack it; `y` is none then.
+    pub some_y: Option<SomeTargets>,
     /// A name per feature, `[d]`, no two alike (`a` and `a.2` where a table has two columns `a`); `x0`, `x1`, … where the source
     /// gives none.
     pub columns: Vec<String>,
     /// Channels, height and width, where each row is an image (`d` is their product, channel by channel, row by row).
     pub shape: Option<[usize; 3]>,
+}
+
+/// The targets of some rows. Example: [`Dataset::known`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct SomeTargets {
+    /// The rows that have a target, in ascending order, `[m]`.
+    pub rows: Vec<usize>,
+    /// Their targets, `[m]`.
+    pub y: Target,
+}
+
+impl SomeTargets {
+    /// The targets of the given rows of `n`, in the given order.
+    pub(super) fn select(&self, rows: &[usize], n: usize) -> SomeTargets {
+        let mut places = vec![None; n];
+        self.rows.iter().enumerate().for_each(|(place, &row)| places[row] = Some(place));
+        let (rows, places): (Vec<usize>, Vec<usize>) =
+            rows.iter().enumerate().filter_map(|(new, &row)| Some((new, places[row]?))).unzip();
+        SomeTargets { rows, y: self.y.select(&places) }
+    }
 }
 
 /// The quantity to predict, one per row. Example: [`crate::apply::Ridge`].
@@ -61,7 +83,7 @@ impl Dataset {
         if let Some(what) = non_finite(x.rows()).or_else(|| y.as_ref()?.non_finite()) {
             return Err(Error::input(format!("`{name}`: {what}")));
         }
-        Ok(Dataset { name, x: x.into_standard_layout(), y, columns: generated_columns(d), shape: None })
+        Ok(Dataset { name, x: x.into_standard_layout(), y, some_y: None, columns: generated_columns(d), shape: None })
     }
 
     /// Number of rows.
@@ -80,9 +102,36 @@ impl Dataset {
             name: self.name.clone(),
             x: self.x.select(rows),
             y: self.y.as_ref().map(|y| y.select(rows)),
+            some_y: self.some_y.as_ref().map(|some| some.select(rows, self.n())),
             columns: self.columns.clone(),
             shape: self.shape,
         }
+    }
+
+    /// The known targets, and the rows that they belong to where these are not all.
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir()?;
+    /// use mercer::data::{Missing, ReadOptions, Scaling, Schema, Table};
+    /// let [train, test] = ["train.csv", "test.csv"].map(|name| folder.path().join(name));
+    /// std::fs::write(&train, "x,y\n1,2\n3,4\n")?;
+    /// std::fs::write(&test, "x,y\n5,\n6,7\n")?;
+    /// let options = ReadOptions { target: Some("y".into()), ..Default::default() };
+    /// let schema = Schema::fit(&Table::open(train.to_str().unwrap(), &options)?, Missing::Refuse, Scaling::None)?;
+    /// let (data, _) = schema.encode(Table::open_like(test.to_str().unwrap(), &options, &schema)?)?;
+    /// let (y, rows) = data.known().expect("row 2 has a target");
+    /// assert_eq!((data.n(), y.values(), rows), (2, vec![7.0], Some(&[1][..])));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn known(&self) -> Option<(&Target, Option<&[usize]>)> {
+        let some = || self.some_y.as_ref().map(|some| (&some.y, Some(&some.rows[..])));
+        self.y.as_ref().map(|y| (y, None)).or_else(some)
+    }
+
+    /// The rows that have a target; all of them where none has one.
+    pub fn labelled(self) -> Dataset {
+        let Some(SomeTargets { rows, y }) = &self.some_y else { return self };
+        Dataset { y: Some(y.clone()), some_y: None, ..self.select(rows) }
     }
 
     /// Two parts, `(rest, held-out)`: a random `fraction` of the rows is held out. Both keep the order of the rows,

@@ -24,6 +24,7 @@ pub fn digits() -> Dataset {
         name: "digits".into(),
         x: Matrix::U8 { values, divisor: 1.0 },
         y: Some(Target::Classes { labels, names }),
+        some_y: None,
         columns: (0..PIXELS).map(|j| format!("pixel_{}_{}", j / 8, j % 8)).collect(),
         shape: Some([1, 8, 8]),
     }

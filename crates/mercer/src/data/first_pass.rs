@@ -14,9 +14,10 @@ use self::meaning::Meaning;
 use super::blocks::TableBlocks;
 use super::cells::Cells;
 use super::dataset::{Dataset, Target};
+use super::identifiers::identifiers;
 use super::moment_tree::{LEAF, MomentTree, Node};
 use super::scale::{Moments, Scaler, Scaling};
-use super::schema::{MOST_LEVELS, Missing, Schema, check_levels};
+use super::schema::{MOST_LEVELS, Missing, Schema, check_classes, check_levels};
 use super::table::{Column, Kind, Table, TableTarget, Task};
 use crate::{Error, Result, fail_if};
 
@@ -85,6 +86,8 @@ pub(super) struct Learnt {
     pub unlabelled: usize,
     /// Whether it is a table, whose columns have units of their own.
     pub tabular: bool,
+    /// About columns that look like numbers of the rows.
+    pub warnings: Vec<String>,
     /// The mean of each feature over the rows to fit `[d]`.
     pub mean: Vec<f64>,
     /// Rows to fit of each class.
@@ -175,7 +178,7 @@ impl<'a> FirstPass<'a> {
         let mut x = table.x.to_f64().into_owned();
         for (j, (column, seen)) in table.columns.iter().zip(&mut self.columns).enumerate() {
             let Kind::Category(levels) = &column.kind else { continue };
-            let orders: Vec<f64> = levels.iter().map(|level| seen.words.word(level.as_bytes())).collect();
+            let orders: Vec<f64> = levels.iter().map(|level| seen.words.word(level)).collect();
             let count = seen.words.word_count();
             fail_if!(count > MOST_LEVELS; table.fail(format!(
                 "column {} (counted from 1), `{}`, holds more than {MOST_LEVELS} different words, such as `{}`: too many for a \
@@ -194,7 +197,7 @@ impl<'a> FirstPass<'a> {
         Some(match &table.target.as_ref()?.values {
             Target::Values(values) => values.clone(),
             Target::Classes { labels, names } => {
-                let orders: Vec<f64> = names.iter().map(|name| seen.words.word(name.as_bytes())).collect();
+                let orders: Vec<f64> = names.iter().map(|name| seen.words.word(name)).collect();
                 seen.counts.resize(seen.words.word_count(), 0);
                 labels.iter().map(|&label| orders[label]).collect()
             }
@@ -249,7 +252,7 @@ impl<'a> FirstPass<'a> {
         let mut outline = self.outline.filter(|_| n > 0).ok_or_else(empty)?;
         let scaling = scaling.unwrap_or_else(|| outline.default_scaling());
         let mut words = vec![];
-        let mut facts = vec![];
+        let (mut facts, mut present) = (vec![], vec![]);
         for (column, seen) in outline.columns.iter_mut().zip(seen) {
             let is_word = seen.words.are_words();
             let (kind, positions) = seen.words.finish();
@@ -257,6 +260,7 @@ impl<'a> FirstPass<'a> {
                 column.kind = kind;
             }
             let positions = positions.filter(|_| is_word);
+            present.push(seen.counts.iter().filter(|count| **count > 0).count());
             facts.push(Facts::new(
                 &column.kind,
                 seen.moments.total(),
@@ -266,8 +270,14 @@ impl<'a> FirstPass<'a> {
             ));
             words.push(positions);
         }
-        (0..facts.len()).try_for_each(|j| check_levels(&outline, j, n))?;
+        (0..facts.len()).try_for_each(|j| check_levels(&outline, j, [present[j], n]))?;
+        let d = outline.columns.len();
+        let warnings = identifiers(&outline, [sample.rows.len(), n], |i, j| sample.values[i * d + j]);
         let target = target.map(|target| target.meaning(&outline, rows, task)).transpose()?;
+        if let Some(classes) = target.as_ref().and_then(|target| target.in_schema().classes) {
+            let name = target.as_ref().map_or("", |target| &target.name);
+            check_classes(&outline, name, &classes, rows)?;
+        }
         let schema = Learnt::schema(&outline, &facts, target.as_ref(), (missing, scaling), n)?;
         let class_counts = target.as_ref().map_or_else(Vec::new, |target| target.counts.clone());
         let dataset = |kept: Kept| kept.dataset(&outline, &words, target.as_ref(), &schema);
@@ -276,7 +286,8 @@ impl<'a> FirstPass<'a> {
         let held_out = if held_rows > 0 { Some(dataset(held)?) } else { None };
         let mean = Learnt::mean(&schema, &facts, n);
         let tabular = outline.is_tabular();
-        Ok(Learnt { schema, n, unlabelled, tabular, mean, class_counts, sample, held_out })
+        let warnings = if tabular { warnings } else { vec![] };
+        Ok(Learnt { schema, n, unlabelled, tabular, warnings, mean, class_counts, sample, held_out })
     }
 }
 

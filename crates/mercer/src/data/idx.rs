@@ -24,7 +24,7 @@ pub(super) fn read(path: &Path, name: &str, budget: Budget) -> Result<Dataset> {
         _ => None,
     };
     let x = scaled(n, d, pixels);
-    Ok(Dataset { name: name.into(), x, y, columns: generated_columns(d), shape })
+    Ok(Dataset { name: name.into(), x, y, some_y: None, columns: generated_columns(d), shape })
 }
 
 /// `[n, d]` bytes as numbers in [0, 1].

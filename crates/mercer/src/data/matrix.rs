@@ -8,6 +8,9 @@ use crate::{Error, Result};
 use ndarray::{ArcArray2, Array1, Array2, ArrayBase, ArrayView2, Axis, CowArray, Ix2, ViewRepr, s};
 use rayon::prelude::*;
 
+/// The largest number to compute with: its square, times many columns, is finite.
+pub(crate) const MOST_MAGNITUDE: f64 = 1e150;
+
 /// Numbers `[n, d]` in row-major order, in the type in which they are stored.
 ///
 /// ```
@@ -251,8 +254,7 @@ impl<'a> Rows<'a> {
 
     /// Refuses numbers whose squares would overflow: the first of them, with its row and column.
     pub(crate) fn check_magnitude(&self) -> Result<()> {
-        const MOST: f64 = 1e150;
-        match self.beyond(MOST) {
+        match self.beyond(MOST_MAGNITUDE) {
             None => Ok(()),
             Some((i, j, value)) => Err(Error::Numerical(format!(
                 "row {}, column {} (counted from 1) of the data is {value:e}, too large to compute with; scale the data",

@@ -10,7 +10,7 @@
 //! |---|---|
 //! | `.npy` | numbers (`f4 f8 u1 u2 u4 u8 i1 i2 i4 i8 b1`), C or Fortran order; 1-D is one column; 3-D `[n, h, w]` and 4-D `[n, c, h, w]` are flattened row by row and keep their image shape |
 //! | `.npz` | the array `X` (or the only one, or [`ReadOptions::key`]), with `y` beside it as the target |
-//! | `.csv`, `.tsv`, `.data`, `.txt` | a table separated by commas, semicolons or tabs, with or without a header |
+//! | `.csv`, `.tsv`, `.data`, `.txt` | a table separated by commas, semicolons, tabs or `\|`, with or without a header, in UTF-8, UTF-16 or Windows-1252 |
 //! | `…-idx3-ubyte`, `.idx` | images, bytes scaled to [0, 1], with the labels file beside it as the target |
 //! | `.bin`, or a folder of `data_batch_*.bin` | CIFAR-10 images, bytes scaled to [0, 1], with labels |
 //! | `.parquet` | a flat table (needs the feature `parquet`) |
@@ -34,16 +34,21 @@ mod blocks;
 mod bytes;
 mod cells;
 mod cifar;
+mod columns;
 mod csv;
 mod dataset;
 mod embedded;
 mod first_pass;
 pub mod generate;
+mod header;
+mod identifiers;
 mod idx;
+mod lines;
 mod mapped;
 mod matrix;
 mod moment_tree;
 mod named;
+mod notation;
 mod npy;
 mod npz;
 #[cfg(feature = "parquet")]
@@ -52,20 +57,22 @@ mod scale;
 mod schema;
 mod splits;
 mod table;
+mod text;
 
 #[doc(hidden)]
-pub use atomic::write_nothing;
+pub use atomic::{check_space, write_nothing};
 #[doc(hidden)]
 pub use atomic::{check_writable, try_write_atomically, write_atomically};
 pub use block_dataset::{BlockDataset, BlockOptions};
 pub(crate) use blocks::BLOCK;
 pub use blocks::TableBlocks;
-pub use dataset::{Dataset, Target};
+pub use columns::ColumnValues;
+pub use dataset::{Dataset, SomeTargets, Target};
 #[doc(hidden)]
 pub use dataset::{held_out_count, held_out_rows, split_rows};
 pub use embedded::digits;
 pub use mapped::MappedArray;
-pub(crate) use matrix::CowRows;
+pub(crate) use matrix::{CowRows, MOST_MAGNITUDE};
 pub use matrix::{Matrix, Rows};
 pub use named::{Entry, Origin, catalogue};
 #[doc(hidden)]
@@ -90,7 +97,7 @@ pub struct ReadOptions {
     pub categories: Vec<String>,
     /// The rows to read, counted from 0; with `None`, all.
     pub rows: Option<Range<usize>>,
-    /// Whether the first row of a table names the columns; with `None`, if it has no number and the next row has one.
+    /// Whether the first row of a table names the columns; with `None`, by what the first rows hold: see the guide's page on tables.
     pub header: Option<bool>,
     /// Whether rows of a `.csv` or `.parquet` whose target is missing are left out; else they are errors.
     pub skip_unlabelled: bool,
@@ -219,7 +226,8 @@ fn read_file(path: &Path, request: &Request) -> Result<Table> {
 }
 
 /// Whether a target is a file of its own.
-fn is_array_file(target: &str) -> bool {
+#[doc(hidden)]
+pub fn is_array_file(target: &str) -> bool {
     format_of(Path::new(target)) == Some(Format::Npy)
 }
 

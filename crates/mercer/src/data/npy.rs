@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use ndarray::{Array2, ArrayD, ArrayView, Dimension, IxDyn, ShapeBuilder};
 
-use super::atomic::{try_write_atomically, write_atomically};
+use super::atomic::{check_space, try_write_atomically, write_atomically};
 use super::bytes::Source;
 use super::dataset::{Dataset, generated_columns, non_finite, unfit};
 use super::matrix::Matrix;
@@ -44,7 +44,7 @@ pub(super) fn dataset(Array { x, dims }: Array, name: &str) -> Dataset {
         [_, c @ (1 | 3 | 4), h, w] => Some([c, h, w]),
         _ => None,
     };
-    Dataset { name: name.into(), columns: generated_columns(x.d()), x, y: None, shape }
+    Dataset { name: name.into(), columns: generated_columns(x.d()), x, y: None, some_y: None, shape }
 }
 
 /// Reads one array.
@@ -334,6 +334,7 @@ pub fn check_finite<A: Element, D: Dimension>(path: &Path, array: ArrayView<'_, 
 /// Example: [`crate::data::MappedArray`].
 pub fn write_npy<A: Element, D: Dimension>(path: impl AsRef<Path>, array: ArrayView<'_, A, D>) -> Result<()> {
     check_finite(path.as_ref(), array.view())?;
+    check_space(path.as_ref(), bytes_of(A::CODE, array.shape()))?;
     write_atomically(path, |w| {
         w.write_all(&header_bytes(A::CODE, array.shape()))?;
         write_elements(w, array)
@@ -357,6 +358,7 @@ pub fn write_npy_rows<A: Element>(
     rows: impl FnOnce(&mut dyn FnMut(&[A]) -> Result<()>) -> Result<()>,
 ) -> Result<()> {
     let path = path.as_ref();
+    check_space(path, bytes_of(A::CODE, shape))?;
     try_write_atomically(path, |w| {
         w.write_all(&header_bytes(A::CODE, shape)).map_err(|e| Error::io(path, e))?;
         let mut count = 0;
@@ -369,6 +371,12 @@ pub fn write_npy_rows<A: Element>(
         fail_if!(count != all, "{count} numbers do not fill an array of shape {shape:?}");
         Ok(())
     })
+}
+
+/// The bytes of an array, whose code ends in those of a number, such as `<f8`.
+fn bytes_of(code: &str, shape: &[usize]) -> u64 {
+    let number = code.bytes().next_back().map_or(1, |digit| u64::from(digit - b'0'));
+    shape.iter().fold(number, |bytes, &size| bytes.saturating_mul(size as u64))
 }
 
 /// Version 1 header of a row-major array, padded so that the elements start at a multiple of 64 bytes.

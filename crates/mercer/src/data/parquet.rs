@@ -1,9 +1,10 @@
 //! Parquet: a flat table stored column by column. Built with the feature `parquet`.
 
+mod arrow;
 mod bounded;
+mod guarded;
 
 use std::fs::File;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
 use ndarray::Array2;
@@ -15,11 +16,13 @@ use parquet::file::metadata::RowGroupMetaData;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::schema::types::ColumnDescriptor;
 
-use self::bounded::Bounded;
+use self::bounded::{Bounded, TooLarge};
+use self::guarded::guarded;
 use super::bytes::require;
 use super::cells::Cells;
-use super::dataset::cell;
-use super::table::{Column, Kind, Request, Role, Table, TableTarget, distinct_but};
+use super::dataset::{SomeTargets, cell};
+use super::table::{Column, Kind, Request, Role, Table, TableTarget, distinct_but, twice};
+use crate::budget::Budget;
 use crate::{Error, Result, fail_if};
 
 /// Values decoded at a time.
@@ -69,14 +72,26 @@ impl Reader {
     fn opened(path: &Path, name: &str, request: &Request) -> Result<Reader> {
         let fail = |what: String| Err(Error::file(path, what));
         let file = File::open(path).map_err(|e| Error::io(path, e))?;
-        let len = file.metadata().map_err(|e| Error::io(path, e))?.len();
+        let meta = file.metadata().map_err(|e| Error::io(path, e))?;
+        fail_if!(!meta.is_file(); Error::file(path, "is a pipe, a device or a folder; a parquet file is read at many places, so give it as a file"));
+        let len = meta.len();
         if len == 0 {
             return fail("is empty".into());
         }
-        let file = SerializedFileReader::new(Bounded { file, len }).map_err(|e| corrupt(path, e))?;
+        let file = SerializedFileReader::new(Bounded { file, len, budget: request.options.budget() })
+            .map_err(|e| corrupt(path, e))?;
         let schema = file.metadata().file_metadata().schema_descr_ptr();
         let columns: Vec<String> = schema.columns().iter().map(|c| c.path().string()).collect();
         let roles = request.roles(path, &columns, true, false)?;
+        let kept = file.metadata().file_metadata().key_value_metadata().into_iter().flatten();
+        let arrow = kept.filter(|pair| pair.key == "ARROW:schema").find_map(|pair| pair.value.as_deref());
+        let durations = arrow.map(arrow::durations).unwrap_or_default();
+        let mut read = columns.iter().zip(&roles).filter(|(_, role)| **role != Role::Skipped);
+        if let Some((name, _)) = read.find(|(name, _)| durations.contains(*name)) {
+            return fail(format!(
+                "the column `{name}` holds durations; convert it to a number of seconds, or leave the column out"
+            ));
+        }
         let units = schema.columns().iter().zip(&roles).enumerate();
         let units = units.map(|(j, (column, role))| unit(path, j, column, *role)).collect::<Result<Vec<Unit>>>()?;
         let rows = u64::try_from(file.metadata().file_metadata().num_rows()).unwrap_or(0);
@@ -127,7 +142,7 @@ impl Reader {
                 let rows = self.left.min(end - self.done);
                 for (j, reader) in self.readers.iter_mut().enumerate() {
                     let Some(reader) = reader else { continue };
-                    skip_column(reader, &Place { path: &path, column: j, row: self.done, rows, ends: false })?;
+                    skip_column(reader, &path, j, rows)?;
                 }
                 (self.done, self.left) = (self.done + rows, self.left - rows);
             }
@@ -158,14 +173,18 @@ impl Reader {
     fn values(&mut self, count: usize, request: &Request) -> Result<Vec<Values>> {
         let of_column = |(role, unit): (&Role, &Unit)| Values::of(*role, *unit, request);
         let mut table: Vec<Values> = self.roles.iter().zip(&self.units).map(of_column).collect();
-        let end = self.done + count;
+        let (end, budget) = (self.done + count, request.options.budget());
+        let mut words = 0;
         while self.done < end {
             self.next_group()?;
             let rows = self.left.min(end - self.done);
             for (j, (values, reader)) in table.iter_mut().zip(&mut self.readers).enumerate() {
                 let Some(reader) = reader else { continue };
-                let place = Place { path: &self.path, column: j, row: self.done, rows, ends: rows == self.left };
+                words -= values.cells.bytes();
+                let ends = rows == self.left;
+                let place = Place { path: &self.path, column: j, row: self.done, rows, ends, budget, words };
                 read_column(values, reader, self.units[j], &place)?;
+                words += values.cells.bytes();
             }
             (self.done, self.left) = (self.done + rows, self.left - rows);
         }
@@ -179,11 +198,16 @@ impl Reader {
         let names = distinct_but(columns, target);
         let is_there = |j: usize| values[j].values.iter().map(|v| !v.is_nan()).collect();
         let labelled: Option<Vec<bool>> = target.filter(|_| request.skips_unlabelled()).map(is_there);
-        let (mut kept, mut kinds, mut y) = (vec![], vec![], None);
+        let (mut kept, mut kinds, mut y, mut some_target) = (vec![], vec![], None, None);
         for (j, column) in values.into_iter().enumerate() {
             match roles[j] {
                 Role::Skipped => {}
-                Role::Target if labelled.is_none() && column.values.iter().any(|v| v.is_nan()) => {}
+                Role::Target if labelled.is_none() && column.values.iter().any(|v| v.is_nan()) => {
+                    let known: Vec<usize> = (0..rows).filter(|&i| !column.values[i].is_nan()).collect();
+                    let values = known.iter().map(|&i| column.values[i]).collect();
+                    some_target =
+                        (!known.is_empty()).then(|| SomeTargets { rows: known, y: column.cells.into_target(values) });
+                }
                 Role::Target => {
                     let values = column.cells.into_target(column.values);
                     y = Some(TableTarget { name: columns[j].clone(), position: Some(j), values });
@@ -202,8 +226,10 @@ impl Reader {
             columns: kinds,
             named: true,
             target: y,
+            some_target,
             shape: None,
             unlabelled: 0,
+            notes: twice(columns).into_iter().collect(),
             ignored: request.ignored(roles, &names),
             source: self.path.to_string_lossy().into_owned(),
             first,
@@ -212,12 +238,6 @@ impl Reader {
         };
         (table, labelled)
     }
-}
-
-/// What `decode` returns. The decoder returns errors for what it checks, but it asserts and slices on some corrupt pages.
-fn guarded<T>(path: &Path, decode: impl FnOnce() -> Result<T>) -> Result<T> {
-    catch_unwind(AssertUnwindSafe(decode))
-        .unwrap_or_else(|_| Err(Error::file(path, "is a corrupt parquet file: its pages cannot be decoded")))
 }
 
 fn corrupt(path: &Path, e: ParquetError) -> Error {
@@ -245,7 +265,7 @@ impl Values {
     }
 
     fn push(&mut self, value: f64) {
-        let value = if self.words_only { self.cells.word(value.to_string().as_bytes()) } else { value };
+        let value = if self.words_only { self.cells.word(&value.to_string()) } else { value };
         self.values.push(value);
     }
 
@@ -333,11 +353,13 @@ struct Place<'a> {
     rows: usize,
     /// Whether these rows are the last of the chunk.
     ends: bool,
+    budget: Budget,
+    /// Bytes of the words of other columns.
+    words: u64,
 }
 
 /// Passes over the next rows of a column.
-fn skip_column(reader: &mut ColumnReader, place: &Place) -> Result<()> {
-    let &Place { path, column, rows, .. } = place;
+fn skip_column(reader: &mut ColumnReader, path: &Path, column: usize, rows: usize) -> Result<()> {
     let skipped = match reader {
         ColumnReader::BoolColumnReader(r) => r.skip_records(rows),
         ColumnReader::Int32ColumnReader(r) => r.skip_records(rows),
@@ -357,6 +379,11 @@ fn other_type(path: &Path) -> Error {
 }
 
 fn corrupt_column(path: &Path, column: usize, e: ParquetError) -> Error {
+    if let ParquetError::External(cause) = &e
+        && let Some(page) = cause.downcast_ref::<TooLarge>()
+    {
+        return Error::file(path, format!("column {} (counted from 1) has {page}", column + 1));
+    }
     Error::file(path, format!("column {} (counted from 1) is corrupt ({e})", column + 1))
 }
 
@@ -376,8 +403,15 @@ fn read_column(column: &mut Values, reader: &mut ColumnReader, unit: Unit, place
         ColumnReader::Int64ColumnReader(r) => numbers(r, place, column, |v| v as f64 / day),
         ColumnReader::FloatColumnReader(r) => numbers(r, place, column, f64::from),
         ColumnReader::DoubleColumnReader(r) => numbers(r, place, column, |v| v),
-        ColumnReader::ByteArrayColumnReader(r) => each(r, place, column, |column, text, _| {
-            let value = column.cells.word(text.data());
+        ColumnReader::ByteArrayColumnReader(r) => each(r, place, column, |column, text, row| {
+            let Ok(word) = text.as_utf8() else {
+                let what = format!(
+                    "{} holds bytes that are not UTF-8 text; store it as text, or drop the column",
+                    cell(row, place.column)
+                );
+                return Err(Error::file(place.path, what));
+            };
+            let value = column.cells.word(word);
             column.values.push(value);
             Ok(())
         }),
@@ -412,7 +446,7 @@ fn each<T: DataType>(
     out: &mut Values,
     mut take: impl FnMut(&mut Values, T::T, usize) -> Result<()>,
 ) -> Result<()> {
-    let &Place { path, column, row, rows, ends } = place;
+    let &Place { path, column, row, rows, ends, budget, words } = place;
     let (mut values, mut levels) = (Vec::new(), Vec::new());
     let mut done = 0;
     while done < rows || ends {
@@ -441,6 +475,7 @@ fn each<T: DataType>(
             }
         }
         done += records;
+        require(budget, path, words + out.cells.bytes())?;
     }
     fail_if!(done != rows; lacks_rows(path, column, (done, rows)));
     Ok(())

@@ -1,17 +1,20 @@
 //! How a table becomes features. A model keeps its schema, so that new tables become features in the same way.
 
 use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::str::FromStr;
 
 use ndarray::Array2;
 use serde::{Deserialize, Serialize};
 
-use super::dataset::{Dataset, Target};
+use super::dataset::{Dataset, SomeTargets, Target};
 use super::matrix::Matrix;
+use super::notation::mostly;
 use super::scale::{Scaler, Scaling};
 use super::table::{Column, Kind, Role, Table};
 use crate::error::did_you_mean;
+use crate::syntax::excerpt;
 use crate::{Error, Result, fail_if};
 
 /// How a table becomes features: what each column holds, what is done with missing values, and the scaling of numbers.
@@ -126,7 +129,12 @@ impl Schema {
             scaler: None,
         };
         for (j, column) in table.columns.iter().enumerate() {
-            check_levels(table, j, n)?;
+            if matches!(column.kind, Kind::Category(_)) {
+                let rows = table.x.rows();
+                let present: HashSet<u64> =
+                    (0..n).map(|i| rows.get(i, j)).filter(|v| !v.is_nan()).map(f64::to_bits).collect();
+                check_levels(table, j, [present.len(), n])?;
+            }
             if missing == Missing::Impute {
                 let values: Vec<f64> = table.x.column(j).into_iter().filter(|v| !v.is_nan()).collect();
                 fail_if!(values.is_empty(); table.fail(format!(
@@ -186,13 +194,15 @@ impl Schema {
                 ));
             }
         }
-        let y = table.target.map(|target| match self.target.as_ref().and_then(|t| t.classes.as_ref()) {
-            Some(_) => target.values.as_classes().unwrap_or(target.values),
-            None => target.values,
-        });
+        let coded = |y: Target| match self.target.as_ref().and_then(|t| t.classes.as_ref()) {
+            Some(_) => y.as_classes().unwrap_or(y),
+            None => y,
+        };
+        let y = table.target.map(|target| coded(target.values));
+        let some_y = table.some_target.map(|some| SomeTargets { y: coded(some.y), ..some });
         let (features, unchanged) = (self.features(), self.columns.len() == self.d());
         let shape = table.shape.filter(|_| unchanged);
-        Ok((Dataset { name: table.name, x, y, columns: features, shape }, notes))
+        Ok((Dataset { name: table.name, x, y, some_y, columns: features, shape }, notes))
     }
 
     /// The names of the features: those of the columns, `colour=red` for the levels of a category, `age=missing` for missing values.
@@ -218,17 +228,43 @@ impl Schema {
         self.indicator.iter().filter(|has| **has).count()
     }
 
-    /// A warning for columns of numbers or dates with the same value in every fitted row.
+    /// Warnings for columns of numbers or dates with the same value in every fitted row, and for words that look like numbers or dates.
     pub fn warnings(&self) -> Vec<String> {
-        let Some(scaler) = &self.scaler else { return vec![] };
-        let (constant, features) = (scaler.constant_columns(), self.features());
-        match constant.len() {
-            0..=3 => scaler.warnings(&features),
-            many => vec![format!(
-                "{many} columns (the first is `{}`) have the same value in every row; they are mapped to zero",
-                features[constant[0]]
-            )],
-        }
+        let constant = self.scaler.as_ref().map_or_else(Vec::new, |scaler| {
+            let (constant, features) = (scaler.constant_columns(), self.features());
+            match constant.len() {
+                0..=3 => scaler.warnings(&features),
+                many => vec![format!(
+                    "{many} columns (the first is `{}`) have the same value in every row; they are mapped to zero",
+                    features[constant[0]]
+                )],
+            }
+        });
+        constant.into_iter().chain(self.misread()).collect()
+    }
+
+    /// A warning for categories, and classes, most of whose words look like numbers or dates.
+    fn misread(&self) -> Option<String> {
+        let of_column = |column: &'_ Column| match &column.kind {
+            Kind::Category(levels) => mostly(levels).map(|(word, what)| (column.name.clone(), word.to_owned(), what)),
+            _ => None,
+        };
+        let of_target = |target: &SchemaTarget| {
+            let (word, what) = mostly(target.classes.as_deref()?)?;
+            Some((target.name.clone(), word.to_owned(), what))
+        };
+        let found: Vec<_> =
+            self.columns.iter().filter_map(of_column).chain(self.target.iter().filter_map(of_target)).collect();
+        let (name, word, what) = found.first()?;
+        let more = match found.len() - 1 {
+            0 => String::new(),
+            1 => " (and of 1 column more)".into(),
+            more => format!(" (and of {more} columns more)"),
+        };
+        Some(format!(
+            "the words of the column `{name}`{more} look like numbers or dates but are taken as words without order: `{word}` looks like \
+             {what}; write numbers as 1234.5 and dates as 2024-05-31"
+        ))
     }
 
     /// Number of features of column `j`.
@@ -257,8 +293,8 @@ impl Schema {
         Ok((Cow::Owned(x.into()), notes))
     }
 
-    /// Writes the features of column `j`, which is at `place` in the table, from column `at` of `x` on. Returns a note on levels that
-    /// are not known.
+    /// Writes the features of column `j`, which is at `place` in the table, from column `at` of `x` on. Returns notes on levels that
+    /// are not known, and on values that are missing where no fitted one was.
     fn encode_column(
         &self,
         j: usize,
@@ -266,17 +302,18 @@ impl Schema {
         place: usize,
         x: &mut Array2<f64>,
         at: usize,
-    ) -> Result<Option<String>> {
+    ) -> Result<Vec<String>> {
         let rows = table.x.rows();
         let levels = self.levels_of(j, table, place);
         let indicator = at + self.width(j) - 1;
-        let mut unknown: Option<(usize, usize)> = None;
+        let (mut unknown, mut imputed) = (FirstOfMany::default(), FirstOfMany::default());
         for i in 0..table.n() {
             let value = rows.get(i, place);
             if value.is_nan() {
                 fail_if!(self.missing == Missing::Refuse; table.missing(i, place));
-                if self.indicator[j] {
-                    x[[i, indicator]] = 1.0;
+                match self.indicator[j] {
+                    true => x[[i, indicator]] = 1.0,
+                    false => imputed.add(i),
                 }
                 if let Some(fill) = self.fill[j] {
                     x[[i, at]] = fill;
@@ -287,21 +324,27 @@ impl Schema {
                 None => x[[i, at]] = value,
                 Some(levels) => match levels[value as usize] {
                     Some(level) => x[[i, at + level]] = 1.0,
-                    None => unknown = Some(unknown.map_or((i, 1), |(first, count)| (first, count + 1))),
+                    None => unknown.add(i),
                 },
             }
         }
-        Ok(unknown.map(|(first, count)| {
+        let unknown = unknown.first.map(|first| {
             let Kind::Category(known) = &table.columns[place].kind else { unreachable!("only categories have levels") };
-            let more =
-                if count > 1 { format!(" (and {} more rows have such a level)", count - 1) } else { String::new() };
-            format!(
-                "{}: {} is `{}`, a level that the fitted table did not have{more}; it counts as none of the levels",
-                table.source,
-                table.place(first, place),
-                known[rows.get(first, place) as usize]
-            )
-        }))
+            let level = &known[rows.get(first, place) as usize];
+            let more = unknown.more("such a level");
+            let at = table.place(first, place);
+            format!("{}: {at} is `{level}`, a level that the fitted table did not have{more}; it counts as none of the levels", table.source)
+        });
+        let imputed = imputed.first.map(|first| {
+            let by = if self.fill[j].is_some() {
+                "the mean of the fitted rows stands for it"
+            } else {
+                "it counts as none of the levels"
+            };
+            let (at, more) = (table.place(first, place), imputed.more("no value there"));
+            format!("{}: {at} is missing, where no fitted row lacked it{more}; {by}", table.source)
+        });
+        Ok(unknown.into_iter().chain(imputed).collect())
     }
 
     /// The level here of each level of the table, for a category.
@@ -323,8 +366,9 @@ impl Schema {
             return Ok((0..d).collect());
         }
         let names = || table.columns.iter().map(|column| column.name.as_str());
+        let known: HashMap<&str, usize> = names().enumerate().map(|(j, name)| (name, j)).collect();
         let place = |column: &Column| {
-            let found = names().position(|name| name == column.name);
+            let found = known.get(column.name.as_str()).copied();
             found.ok_or_else(|| table.fail(no_column(&column.name, names())))
         };
         self.columns.iter().map(place).collect()
@@ -363,12 +407,13 @@ impl Schema {
         let is_category = |column: &Column| matches!(column.kind, Kind::Category(_));
         let free = |role: &Role| !matches!(role, Role::Skipped | Role::Target);
         if self.named && named {
-            if let Some(column) = self.columns.iter().find(|column| !names.contains(&column.name)) {
+            let known: HashSet<&str> = names.iter().map(String::as_str).collect();
+            if let Some(column) = self.columns.iter().find(|column| !known.contains(column.name.as_str())) {
                 return Err(no_column(&column.name, names.iter().map(String::as_str)));
             }
-            let fitted = |name: &String| self.columns.iter().find(|column| column.name == *name);
+            let fitted: HashMap<&str, &Column> = self.columns.iter().map(|c| (c.name.as_str(), c)).collect();
             for (role, name) in roles.iter_mut().zip(names).filter(|(role, _)| free(role)) {
-                *role = match fitted(name) {
+                *role = match fitted.get(name.as_str()) {
                     None => Role::Skipped,
                     Some(column) if is_category(column) => Role::Category,
                     Some(_) => Role::Any,
@@ -393,8 +438,9 @@ impl Schema {
     }
 
     /// Whether the first row of a table holds the names of all columns.
-    pub(super) fn is_named_by<'c>(&self, first: impl Iterator<Item = &'c [u8]> + Clone) -> bool {
-        self.named && self.columns.iter().all(|column| first.clone().any(|cell| cell == column.name.as_bytes()))
+    pub(super) fn is_named_by<'c>(&self, first: impl Iterator<Item = &'c str>) -> bool {
+        let first: HashSet<&str> = first.collect();
+        self.named && self.columns.iter().all(|column| first.contains(column.name.as_str()))
     }
 
     /// Refuses a schema whose parts do not fit together, or that makes other than `d` features.
@@ -430,20 +476,58 @@ impl Schema {
     }
 }
 
+/// The first of some rows, and how many there are.
+#[derive(Clone, Copy, Default)]
+struct FirstOfMany {
+    first: Option<usize>,
+    count: usize,
+}
+
+impl FirstOfMany {
+    fn add(&mut self, row: usize) {
+        self.first = self.first.or(Some(row));
+        self.count += 1;
+    }
+
+    /// ` (and 3 more rows have such a level)`, where there are more.
+    fn more(self, what: &str) -> String {
+        if self.count > 1 { format!(" (and {} more rows have {what})", self.count - 1) } else { String::new() }
+    }
+}
+
 /// The message that a fitted column is not among `names`.
 fn no_column<'n>(name: &str, names: impl Iterator<Item = &'n str>) -> String {
     format!("has no column `{name}`, which was fitted{}; rename or add the column", did_you_mean(name, names))
 }
 
-/// Refuses a category that has too many levels to be one.
-pub(super) fn check_levels(table: &Table, j: usize, n: usize) -> Result<()> {
-    let Column { name, position, kind: Kind::Category(levels) } = &table.columns[j] else { return Ok(()) };
-    let (count, place) = (levels.len(), format!("column {} (counted from 1), `{name}`,", position + 1));
-    fail_if!(count == 0; table.fail(format!("{place} has no values; leave the column out")));
-    let many = count > MOST_LEVELS || count > FEW_LEVELS && 2 * count > n;
-    fail_if!(many; table.fail(format!(
-        "{place} holds {count} different words in {n} rows, such as `{}`: too many for a category; leave the column out",
-        levels[0]
+/// Refuses a target of `n` rows whose classes are names of rows: more than every other row has one of its own.
+pub(super) fn check_classes(table: &Table, name: &str, classes: &[String], n: usize) -> Result<()> {
+    let count = classes.len();
+    fail_if!(count > FEW_LEVELS && 2 * count > n; table.fail(format!(
+        "the target `{name}` has {count} classes in {n} rows, such as `{}`: too many to learn; choose another column as the target",
+        excerpt(&classes[0])
     )));
     Ok(())
+}
+
+/// Refuses a category that has too many levels to be one, by how many of them are `present` in `n` rows.
+pub(super) fn check_levels(table: &Table, j: usize, [present, n]: [usize; 2]) -> Result<()> {
+    let Column { name, position, kind: Kind::Category(levels) } = &table.columns[j] else { return Ok(()) };
+    let place = format!("column {} (counted from 1), `{name}`,", position + 1);
+    fail_if!(levels.is_empty(); table.fail(format!("{place} has no values; leave the column out")));
+    let many = present > FEW_LEVELS && 2 * present > n;
+    if !many && levels.len() <= MOST_LEVELS {
+        return Ok(());
+    }
+    let held = if many {
+        format!("{present} different words in {n} rows")
+    } else {
+        format!("{} different words", levels.len())
+    };
+    let (word, like) = match mostly(levels) {
+        Some((word, _)) => (word, "; they look like numbers or dates, so write them as 1234.5 or 2024-05-31, or"),
+        None => (levels[0].as_str(), ";"),
+    };
+    Err(table
+        .fail(format!("{place} holds {held}, such as `{word}`: too many for a category{like} leave the column out")))
 }

@@ -1,15 +1,16 @@
 //! A table as its source holds it: numbers, true or false, categories and dates, some of them perhaps missing.
 
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
 use super::cells::Cells;
-use super::dataset::{Dataset, Target, cell, distinct, find_column, find_target, split_rows};
+use super::dataset::{Dataset, SomeTargets, Target, cell, distinct, find_column, find_target, split_rows};
 use super::first_pass::no_numbers;
 use super::matrix::Matrix;
 use super::scale::Scaling;
-use super::schema::Schema;
+use super::schema::{Schema, check_classes};
 use super::{ReadOptions, read};
 use crate::{Error, Result, fail_if};
 
@@ -39,12 +40,16 @@ pub struct Table {
     pub named: bool,
     /// The quantity to predict, where there is one.
     pub target: Option<TableTarget>,
+    /// The targets of some rows, where others lack it ([`Table::open_like`]); `target` is none then.
+    pub some_target: Option<SomeTargets>,
     /// Channels, height and width, where each row is an image.
     pub shape: Option<[usize; 3]>,
     /// Rows that were left out because their target is missing ([`ReadOptions::skip_unlabelled`]).
     pub unlabelled: usize,
     /// Columns that were passed over because the schema does not need them ([`Table::open_like`]).
     pub ignored: Vec<String>,
+    /// What the user should know of how the source was read: its encoding, names that occur twice.
+    pub notes: Vec<String>,
     /// What the source is called in messages.
     pub(super) source: String,
     /// The row of the source that is its first, counted from 0.
@@ -135,14 +140,30 @@ impl Table {
         let columns = data.columns.into_iter().enumerate().map(column).collect();
         let target = data.y.map(|values| TableTarget { name: "target".into(), position: None, values });
         let (name, x, shape, source) = (data.name, data.x, data.shape, source.to_owned());
-        let (unlabelled, ignored) = (0, vec![]);
-        Table { name, x, columns, named, target, shape, unlabelled, ignored, source, first: 0, tabular, decided: false }
+        let (some_target, unlabelled, ignored, notes) = (data.some_y, 0, vec![], vec![]);
+        Table {
+            name,
+            x,
+            columns,
+            named,
+            target,
+            some_target,
+            shape,
+            unlabelled,
+            ignored,
+            notes,
+            source,
+            first: 0,
+            tabular,
+            decided: false,
+        }
     }
 
     /// A table of numbers, none missing, as a data set.
     pub(super) fn into_numbers(self) -> Dataset {
         let columns = self.columns.into_iter().map(|column| column.name).collect();
-        Dataset { name: self.name, x: self.x, y: self.target.map(|t| t.values), columns, shape: self.shape }
+        let (y, some_y) = (self.target.map(|target| target.values), self.some_target);
+        Dataset { name: self.name, x: self.x, y, some_y, columns, shape: self.shape }
     }
 
     /// Number of rows.
@@ -164,8 +185,9 @@ impl Table {
     /// The given rows, in the given order. Levels of categories and classes stay, so that all parts of a table know the same.
     pub fn select(&self, rows: &[usize]) -> Table {
         let target = self.target.as_ref().map(|t| TableTarget { values: t.values.select(rows), ..t.clone() });
-        let (columns, ignored) = (self.columns.clone(), self.ignored.clone());
-        Table { x: self.x.select(rows), target, columns, ignored, ..self.without_rows() }
+        let some_target = self.some_target.as_ref().map(|some| some.select(rows, self.n()));
+        let (columns, ignored, notes) = (self.columns.clone(), self.ignored.clone(), self.notes.clone());
+        Table { x: self.x.select(rows), target, some_target, columns, ignored, notes, ..self.without_rows() }
     }
 
     /// The table without a share of its rows, and those rows, as [`Dataset::split_rows`] draws them; none for a share of zero.
@@ -187,8 +209,23 @@ impl Table {
         let Table { name, named, shape, source, first, tabular, decided, .. } = self;
         let (x, name, source) = (ndarray::Array2::<f64>::zeros((0, 0)).into(), name.clone(), source.clone());
         let (named, shape, first, tabular, decided) = (*named, *shape, *first, *tabular, *decided);
-        let (columns, target, unlabelled, ignored) = (vec![], None, 0, vec![]);
-        Table { name, x, columns, named, target, shape, unlabelled, ignored, source, first, tabular, decided }
+        let (columns, target, some_target, unlabelled, ignored, notes) = (vec![], None, None, 0, vec![], vec![]);
+        Table {
+            name,
+            x,
+            columns,
+            named,
+            target,
+            some_target,
+            shape,
+            unlabelled,
+            ignored,
+            notes,
+            source,
+            first,
+            tabular,
+            decided,
+        }
     }
 
     /// The target as numbers or as classes. Without a task, words are classes, and so are whole numbers of at most 20 different
@@ -247,11 +284,13 @@ impl Table {
         }
         for (at, &j) in kept.iter().enumerate().filter(|(_, j)| roles[**j] == Role::Category) {
             let mut cells = Cells::words();
-            let values: Vec<f64> = self.x.column(at).iter().map(|v| cells.word(v.to_string().as_bytes())).collect();
+            let word = |v: &f64| if v.is_nan() { *v } else { cells.word(&v.to_string()) };
+            let values: Vec<f64> = self.x.column(at).iter().map(word).collect();
             let (kind, positions) = cells.finish();
             let positions = positions.unwrap_or_default();
             let mut x = self.x.into_f64();
-            x.column_mut(at).iter_mut().zip(&values).for_each(|(x, v)| *x = positions[*v as usize]);
+            let level = |v: f64| if v.is_nan() { v } else { positions[v as usize] };
+            x.column_mut(at).iter_mut().zip(&values).for_each(|(x, v)| *x = level(*v));
             self.x = x.into();
             self.columns[at].kind = kind;
             debug_assert_eq!(self.columns[at].position, j);
@@ -280,6 +319,16 @@ impl Table {
             return fail("has no row with a target".into());
         }
         Ok(Table { unlabelled: asked.len() - kept.len(), ..self.select(&kept) })
+    }
+
+    /// Refuses a target whose classes are names of rows, which none could learn.
+    pub fn check_classes(&self) -> Result<()> {
+        match &self.target {
+            Some(TableTarget { name, values: Target::Classes { labels, names }, .. }) => {
+                check_classes(self, name, names, labels.len())
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Refuses a table with a missing value, and names the first.
@@ -378,10 +427,10 @@ impl Request<'_> {
 
     /// The columns that the schema does not need, but for those that the user left out.
     pub fn ignored(&self, roles: &[Role], names: &[String]) -> Vec<String> {
-        let named = |words: &[String], j: usize| words.iter().any(|word| find_column(names, word).ok() == Some(j));
-        let left_out = |j: usize| {
-            named(&self.options.drop, j) || self.options.columns.as_ref().is_some_and(|columns| !named(columns, j))
-        };
+        let named =
+            |words: &[String]| -> HashSet<usize> { words.iter().filter_map(|w| find_column(names, w).ok()).collect() };
+        let (dropped, chosen) = (named(&self.options.drop), self.options.columns.as_deref().map(named));
+        let left_out = |j: usize| dropped.contains(&j) || chosen.as_ref().is_some_and(|chosen| !chosen.contains(&j));
         let skipped = (0..names.len()).filter(|&j| self.like.is_some() && roles[j] == Role::Skipped && !left_out(j));
         skipped.map(|j| names[j].clone()).collect()
     }
@@ -431,4 +480,15 @@ pub(super) fn distinct_but(names: &[String], target: Option<usize>) -> Vec<Strin
         rest.insert(j, name);
     }
     rest
+}
+
+/// A note on the names that occur twice, which [`distinct`] numbers.
+pub(super) fn twice(names: &[String]) -> Option<String> {
+    let mut places: HashMap<&str, Vec<usize>> = HashMap::new();
+    names.iter().enumerate().for_each(|(j, name)| places.entry(name).or_default().push(j));
+    let (name, places) = places.into_iter().filter(|(_, at)| at.len() > 1).min_by_key(|(_, at)| at[0])?;
+    let (first, second) = (places[0] + 1, places[1] + 1);
+    Some(format!(
+        "columns {first} and {second} (counted from 1) are both called `{name}`; a name that occurs again gets a number, as in `{name}.2`"
+    ))
 }

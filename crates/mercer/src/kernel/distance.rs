@@ -54,9 +54,16 @@ macro_rules! matern {
 
             #[inline(always)]
             fn eval<$r: Num>(&self, pair: Pair<$r>) -> $r {
+                let (two_nu, square) = (f64::from($two_nu), self.lengthscale * self.lengthscale);
+                // Where ℓ² overflows, an infinite ‖x−x'‖² tells nothing, and ∞·0 is no number.
+                let distance = match square.is_finite() {
+                    true => pair.s.sqrt() * $r::of(two_nu.sqrt() / self.lengthscale),
+                    false => (pair.s * $r::of(two_nu / square)).sqrt(),
+                };
                 // From 1000 on, exp(−a) is 0; the polynomial stays finite.
-                let $a = (pair.s.sqrt() * $r::of(f64::from($two_nu).sqrt() / self.lengthscale)).min($r::of(1000.0));
-                $polynomial * (-$a).exp()
+                #[allow(unused_variables, reason = "the polynomial of ν = 1/2 is constant")]
+                let $a = distance.min($r::of(1000.0));
+                $polynomial * (-distance).exp()
             }
 
             /// The spectral measure is Student's t with `2ν` degrees of freedom: `ω = z √(2ν/χ²_{2ν}) / ℓ`, with χ² the

@@ -9,12 +9,13 @@
 //! where a call is one of [`crate::syntax`]: `name(value, key=value)`.
 
 use super::median::{median_lengthscale, median_rows};
-use super::{Base, Entry, Kernel, Kind, Value};
+use super::{Base, Entry, Kernel, Kind, Median, Parameter, Value};
 use crate::Registry;
 use crate::data::Rows;
 use crate::syntax::{Call, Scanner};
 use crate::{Error, Result, fail_if};
 use std::fmt;
+use std::sync::Arc;
 
 /// A kernel expression whose names and values have been checked, but whose `median` and `auto` lengthscales and shapes of images
 /// still wait for data.
@@ -29,6 +30,8 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Expression {
     text: String,
+    /// By what each column was multiplied.
+    scale: Option<Arc<[f64]>>,
 }
 
 impl Expression {
@@ -36,14 +39,49 @@ impl Expression {
     pub fn parse(text: &str) -> Result<Expression> {
         // Names and values are checked here; the base kernels are made when the data is there.
         read(text, Known::default(), &|_, _| some_base())?;
-        Ok(Expression { text: text.trim().to_owned() })
+        Ok(Expression { text: text.trim().to_owned(), scale: None })
+    }
+
+    /// The expression for columns that were multiplied by `scale` `[d]`, 0 where a column is constant: a period is meant in the unit that its column
+    /// had before.
+    ///
+    /// ```
+    /// use mercer::kernel::Expression;
+    /// let weeks = Expression::parse("periodic(period=7)")?.in_units_of(&[0.5]);
+    /// assert_eq!(weeks.resolve(ndarray::array![[0.0], [1.0]].view(), 0)?.to_string(), "periodic(period=3.5, lengthscale=1)");
+    /// # Ok::<(), mercer::Error>(())
+    /// ```
+    pub fn in_units_of(&self, scale: &[f64]) -> Expression {
+        Expression { scale: Some(scale.into()), ..self.clone() }
+    }
+
+    /// Whether data decide on every lengthscale: all of them are `median`, `auto` or `ard`, and have the unit of the data.
+    pub fn is_open(&self) -> bool {
+        let all = self.lengthscales().unwrap_or_default();
+        let is_open =
+            |word: &Option<(Entry, String)>| word.as_ref().is_some_and(|(entry, _)| entry.median != Median::One);
+        !all.is_empty() && all.iter().all(is_open)
+    }
+
+    /// Whether it has a lengthscale that is a number.
+    pub fn has_number(&self) -> bool {
+        let found = std::cell::Cell::new(false);
+        let looked = read(&self.text, Known::default(), &|entry, values| {
+            let number = |(value, p): (&Option<Value>, &Parameter)| {
+                p.kind == Kind::Lengthscale && matches!(value, Some(Value::Number(_) | Value::Numbers(_)))
+            };
+            let of_data = entry.median != Median::One;
+            found.set(found.get() || of_data && values.iter().zip(entry.parameters).any(number));
+            some_base()
+        });
+        looked.is_ok() && found.get()
     }
 
     /// The kernel, with every `median` replaced by the scale ([`Median`](super::Median)) of (a sample of) the points `x` `[n, d]`, and
     /// images of the shape that `x` has.
     pub fn resolve<'x>(&self, x: impl Into<Rows<'x>>, seed: u64) -> Result<Kernel> {
         let x = x.into();
-        build(&self.text, Known::default(), Some(x.d()), &|entry, word| match word {
+        self.build(x.d(), &|entry, word| match word {
             AUTO | ARD => Err(Error::input(format!(
                 "kernel {}: lengthscale={word} is found by how well a target is predicted, and there is none here; use median or a number",
                 entry.name
@@ -60,7 +98,7 @@ impl Expression {
     /// As [`Self::resolve`], with every `auto` replaced by `factor` times the median distance.
     pub fn resolve_scaled<'x>(&self, x: impl Into<Rows<'x>>, seed: u64, factor: f64) -> Result<Kernel> {
         let x = x.into();
-        build(&self.text, Known::default(), Some(x.d()), &|entry, word| {
+        self.build(x.d(), &|entry, word| {
             let median = median_lengthscale(x, entry, seed)?;
             Ok(Value::Number(if word == AUTO { factor * median } else { median }))
         })
@@ -94,12 +132,15 @@ impl Expression {
         looked.is_ok().then(|| all.into_inner())
     }
 
+    /// The kernel for points of d columns.
+    fn build(&self, d: usize, lengthscale: &dyn Fn(&Entry, &str) -> Result<Value>) -> Result<Kernel> {
+        build(&self.text, Known::default(), (Some(d), self.scale.as_deref()), lengthscale)
+    }
+
     /// The kernel for points of d columns with these values for the lengthscales that are words, from left to right.
     pub(super) fn with_lengthscales(&self, d: usize, values: impl IntoIterator<Item = Value>) -> Result<Kernel> {
         let values = std::cell::RefCell::new(values.into_iter());
-        build(&self.text, Known::default(), Some(d), &|_, _| {
-            Ok(values.borrow_mut().next().expect("a value for each word"))
-        })
+        self.build(d, &|_, _| Ok(values.borrow_mut().next().expect("a value for each word")))
     }
 }
 
@@ -110,16 +151,16 @@ fn some_base() -> Result<Base> {
 
 /// The kernel of an expression in which nothing waits for data, for points of dimension `inputs` where it is known.
 pub(super) fn constant(text: &str, known: Known<'_>, inputs: Option<usize>) -> Result<Kernel> {
-    build(text, known, inputs, &|entry, word| {
+    build(text, known, (inputs, None), &|entry, word| {
         Err(Error::input(format!("kernel {}: {word} needs data to look at; give a number here", entry.name)))
     })
 }
 
-/// The kernel of an expression, for points of dimension `inputs` where it is known.
+/// The kernel of an expression, for points of dimension `inputs` where it is known, whose columns were multiplied by `scale` `[d]`.
 fn build(
     text: &str,
     known: Known<'_>,
-    inputs: Option<usize>,
+    (inputs, scale): (Option<usize>, Option<&[f64]>),
     lengthscale: &dyn Fn(&Entry, &str) -> Result<Value>,
 ) -> Result<Kernel> {
     read(text, known, &|entry, mut values| {
@@ -127,12 +168,111 @@ fn build(
             if let (Kind::Lengthscale, Some(Value::Word(word))) = (parameter.kind, &*value) {
                 *value = Some(lengthscale(entry, word)?);
             }
+            if let (Kind::Period, Some(scale)) = (parameter.kind, scale) {
+                *value = periods(parameter, value, scale, |period, scale| period * scale);
+            }
         }
         match known.registry {
             Some(registry) => registry.base(entry.name, &values, inputs),
             None => Base::from_arguments(entry.name, &values, inputs),
         }
     })
+}
+
+/// The periods of columns after a `change` by what each was multiplied by, `scale` `[d]`; one where all are equal. A constant column keeps its own.
+fn periods(
+    parameter: &Parameter,
+    given: &Option<Value>,
+    scale: &[f64],
+    change: impl Fn(f64, f64) -> f64,
+) -> Option<Value> {
+    let changed = |period: f64, scale: f64| if scale == 0.0 { period } else { change(period, scale) };
+    let each: Vec<f64> = match given {
+        // Another number of periods than columns is refused where the kernel is made.
+        Some(Value::Numbers(each)) if each.len() != scale.len() => return given.clone(),
+        Some(Value::Numbers(each)) => each.iter().zip(scale).map(|(period, scale)| changed(*period, *scale)).collect(),
+        one => scale.iter().map(|scale| changed(parameter.number(one), *scale)).collect(),
+    };
+    let alike = each.windows(2).all(|two| two[0] == two[1]);
+    Some(if alike && !each.is_empty() { Value::Number(each[0]) } else { Value::Numbers(each) })
+}
+
+/// Another value of a parameter of a base kernel, from the one that is given.
+type Change<'a> = dyn Fn(&Entry, &Parameter, Option<Value>) -> Option<Value> + 'a;
+
+/// The kernel with other values of its parameters. A kernel from outside the crate is refused.
+fn changed(kernel: &Kernel, change: &Change) -> Result<Kernel> {
+    read(&kernel.to_string(), Known::default(), &|entry, values| {
+        let values = values.into_iter().zip(entry.parameters).map(|(value, parameter)| change(entry, parameter, value));
+        Base::from_arguments(entry.name, &values.collect::<Vec<_>>(), None)
+    })
+}
+
+impl Kernel {
+    /// The kernel as it is written for columns that were then multiplied by `scale` `[d]`: with periods in the columns' own units, to 13 digits. The
+    /// inverse of [`Expression::in_units_of`]; a kernel from outside the crate is refused.
+    ///
+    /// ```
+    /// use mercer::kernel::Kernel;
+    /// let kernel = Kernel::parse("periodic(period=[3.5, 0.7])*rbf(2)")?;
+    /// assert_eq!(kernel.in_own_units(&[0.5, 0.1])?.to_string(), "periodic(period=7, lengthscale=1)*rbf(lengthscale=2)");
+    /// # Ok::<(), mercer::Error>(())
+    /// ```
+    pub fn in_own_units(&self, scale: &[f64]) -> Result<Kernel> {
+        // The product with the scale and the division by it may differ in the last digits.
+        let short = |v: f64| format!("{v:.13e}").parse().unwrap_or(v);
+        changed(self, &|_, parameter, value| match parameter.kind {
+            Kind::Period => periods(parameter, &value, scale, |period, scale| short(period / scale)),
+            _ => value,
+        })
+    }
+
+    /// `κ(x/h, x'/h)`: every lengthscale times h. A kernel that has other parameters in the unit of the points, or comes from outside the crate, is
+    /// refused.
+    ///
+    /// ```
+    /// use mercer::kernel::Kernel;
+    /// let kernel = Kernel::parse("rbf([1, 2]) + linear")?;
+    /// assert_eq!(kernel.stretched(2.0)?.to_string(), "rbf(lengthscale=[2, 4]) + linear(lengthscale=2)");
+    /// # Ok::<(), mercer::Error>(())
+    /// ```
+    pub fn stretched(&self, h: f64) -> Result<Kernel> {
+        let other = self.bases().into_iter().any(|base| matches!(base, Base::Periodic(_) | Base::Custom(_)));
+        fail_if!(other, "the kernel {self} has no lengthscale for the width of all its parts");
+        changed(self, &|_, parameter, value| match (parameter.kind, value) {
+            (Kind::Lengthscale, Some(Value::Numbers(each))) => {
+                Some(Value::Numbers(each.iter().map(|lengthscale| lengthscale * h).collect()))
+            }
+            (Kind::Lengthscale, one) => Some(Value::Number(parameter.number(&one) * h)),
+            (_, value) => value,
+        })
+    }
+
+    /// Each base kernel that has lengthscales in the unit of the points, and those of d columns.
+    ///
+    /// ```
+    /// use mercer::kernel::Kernel;
+    /// let found = Kernel::parse("2*rbf([1, 2]) + periodic(7, 0.5)*laplacian(3)")?.lengthscales(2);
+    /// assert_eq!(found, [("rbf", vec![1.0, 2.0]), ("laplacian", vec![3.0, 3.0])]);
+    /// # Ok::<(), mercer::Error>(())
+    /// ```
+    pub fn lengthscales(&self, d: usize) -> Vec<(&'static str, Vec<f64>)> {
+        let found = std::cell::RefCell::new(vec![]);
+        let looked = read(&self.to_string(), Known::default(), &|entry, values| {
+            for (value, parameter) in values.iter().zip(entry.parameters) {
+                let each = match value {
+                    Some(Value::Numbers(each)) => each.clone(),
+                    Some(Value::Number(one)) => vec![*one; d],
+                    _ => continue,
+                };
+                if parameter.kind == Kind::Lengthscale && entry.median != Median::One {
+                    found.borrow_mut().push((entry.name, each));
+                }
+            }
+            some_base()
+        });
+        if looked.is_ok() { found.into_inner() } else { vec![] }
+    }
 }
 
 /// The names that an expression may use.

@@ -34,7 +34,7 @@ macro_rules! formula {
             const PARAMETERS: &'static [Parameter] = &[$($parameter),*];
 
             fn from_arguments(arguments: &[Option<Value>], _inputs: Option<usize>) -> Result<Self> {
-                $(let $columns = crate::kernel::parameter::one_for_each(Self::NAME, arguments, _inputs)?;)?
+                $(let $columns = crate::kernel::parameter::lengthscale_of_each(Self::NAME, Self::PARAMETERS, arguments, _inputs)?;)?
                 let [$($field),*] = arguments else { unreachable!("one argument for each parameter") };
                 Ok($type { $($field: $parameter.number($field),)* $($columns)? })
             }
@@ -397,16 +397,19 @@ impl Kernel {
         self.bases().into_iter().find_map(Base::columns)
     }
 
-    /// Refuses points of d columns where the kernel has lengthscales for another number of them.
+    /// Refuses points of d columns where the kernel has lengthscales or periods for another number of them.
     pub(crate) fn check_columns(&self, d: usize) -> Result<()> {
-        let columns = self.bases().into_iter().find_map(|base| base.columns().filter(|each| each.len() != d));
-        match columns {
-            None => Ok(()),
-            Some(each) => Err(Error::input(format!(
-                "the kernel has a lengthscale for each of {} columns, and the points have {d}",
-                each.len()
-            ))),
+        for base in self.bases() {
+            for (what, each) in [("lengthscale", base.columns()), ("period", base.periods())] {
+                if let Some(each) = each.filter(|each| each.len() != d) {
+                    return Err(Error::input(format!(
+                        "the kernel has a {what} for each of {} columns, and the points have {d}",
+                        each.len()
+                    )));
+                }
+            }
         }
+        Ok(())
     }
 
     /// Whether `κ(x,x')` depends on `x−x'` alone, so that Fourier features exist.
@@ -459,6 +462,11 @@ impl Base {
     /// The lengthscale of each column `[d]`, where there is one for each.
     pub(crate) fn columns(&self) -> Option<&[f64]> {
         with_formula!(self, formula => formula.columns())
+    }
+
+    /// The period of each column `[d]`, where there is one for each.
+    fn periods(&self) -> Option<&[f64]> {
+        if let Base::Periodic(formula) = self { formula.periods.as_deref() } else { None }
     }
 
     /// The network, for the kernel of an infinite one, and whether the kernel is its NTK.

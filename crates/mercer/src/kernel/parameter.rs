@@ -24,6 +24,9 @@ pub struct Parameter {
 pub enum Kind {
     /// A number above zero.
     Positive,
+    /// A number above zero, or one for each column, `[1, 7]`, in the unit of the column however the columns are scaled
+    /// ([`Expression::in_units_of`](super::Expression::in_units_of)).
+    Period,
     /// A number above zero, or one for each column, `[1, 0.5]`; or the word `median`: the data's own scale ([`Median`](super::Median)),
     /// `auto`: what predicts a target best, or `ard`: for each column, what predicts a target best.
     Lengthscale,
@@ -82,12 +85,12 @@ impl Parameter {
     pub(super) fn check(&self, kernel: &str, value: Value) -> Result<Value> {
         let accepted = match (&value, self.kind) {
             (Value::Word(word), Kind::Lengthscale) => ["median", "auto", "ard"].contains(&word.as_str()),
-            (Value::Numbers(each), Kind::Lengthscale) => each.iter().all(|v| v.is_finite() && *v > 0.0),
+            (Value::Numbers(each), Kind::Lengthscale | Kind::Period) => each.iter().all(|v| v.is_finite() && *v > 0.0),
             (Value::Word(word), Kind::Choice(words)) => words.contains(&word.as_str()),
             (Value::Word(word) | Value::Text(word), Kind::Activation) => Activation::parse(word).is_ok(),
             (Value::Word(word), Kind::Shape) => parse_shape(word).is_some(),
             (Value::Text(_), Kind::Text) => true,
-            (Value::Number(v), Kind::Positive | Kind::Lengthscale) => v.is_finite() && *v > 0.0,
+            (Value::Number(v), Kind::Positive | Kind::Lengthscale | Kind::Period) => v.is_finite() && *v > 0.0,
             (Value::Number(v), Kind::NonNegative) => v.is_finite() && *v >= 0.0,
             (Value::Number(v), Kind::Integer(lo, hi)) => {
                 v.fract() == 0.0 && (f64::from(lo)..=f64::from(hi)).contains(v)
@@ -133,6 +136,7 @@ impl Kind {
         match self {
             Kind::Positive => "a number above 0".into(),
             Kind::Lengthscale => "a number above 0, one for each column such as [1, 0.5], median, auto or ard".into(),
+            Kind::Period => "a number above 0, or one for each column such as [1, 7]".into(),
             Kind::NonNegative => "a number of at least 0".into(),
             Kind::Integer(lo, hi) => format!("a whole number from {lo} to {hi}"),
             Kind::Choice(words) => format!("one of {}", words.join(", ")),
@@ -163,19 +167,26 @@ pub(super) const SCALE_OF_INPUTS: Parameter = Parameter::new(
     "the inputs are divided by it; [1, 2]: each column by its own; median, auto, ard: from the data",
 );
 
-/// The lengthscales, where the arguments of `kernel` have one for each column of points of dimension `inputs`.
+/// The numbers of a parameter of `kernel`, where its argument has one for each column of points of dimension `inputs`.
 pub(super) fn one_for_each(
     kernel: &str,
+    parameter: &Parameter,
+    argument: &Option<Value>,
+    inputs: Option<usize>,
+) -> Result<Option<Arc<[f64]>>> {
+    let Some(Value::Numbers(each)) = argument else { return Ok(None) };
+    let (count, d) = (each.len(), inputs.unwrap_or(each.len()));
+    fail_if!(count != d, "kernel {kernel}: there are {count} {}s, and the points have {d} columns", parameter.name);
+    Ok(Some(each.as_slice().into()))
+}
+
+/// As [`one_for_each`], of the lengthscale among the arguments of these parameters.
+pub(super) fn lengthscale_of_each(
+    kernel: &str,
+    parameters: &[Parameter],
     arguments: &[Option<Value>],
     inputs: Option<usize>,
 ) -> Result<Option<Arc<[f64]>>> {
-    let Some(each) = arguments.iter().find_map(|value| match value {
-        Some(Value::Numbers(each)) => Some(each),
-        _ => None,
-    }) else {
-        return Ok(None);
-    };
-    let (count, d) = (each.len(), inputs.unwrap_or(each.len()));
-    fail_if!(count != d, "kernel {kernel}: there are {count} lengthscales, and the points have {d} columns");
-    Ok(Some(each.as_slice().into()))
+    let lengthscale = parameters.iter().zip(arguments).find(|(parameter, _)| parameter.kind == Kind::Lengthscale);
+    lengthscale.map_or(Ok(None), |(parameter, argument)| one_for_each(kernel, parameter, argument, inputs))
 }

@@ -1,28 +1,79 @@
-use super::{Formula, Kind, Median, Pair, Parameter, Result, Statistic, Value};
+//! The periodic kernel.
+
+use super::parameter::one_for_each;
+use super::{Formula, Kind, Median, Pair, Parameter, Result, Statistic, Value, text};
 use crate::simd::Num;
 use crate::special::normal_cdf;
 use ndarray::{Array1, Array2, ArrayView2, s};
 use std::f64::consts::TAU;
+use std::sync::Arc;
 
-formula! {
-    /// `κ(x,x') = exp(−2 Σ_i sin²(π(x_i−x'_i)/p) / ℓ²)`
-    ///
-    /// With `φ(x) = (cos(2πx/p), sin(2πx/p))`, `2 sin²(π(x−x')/p) = ½‖φ(x)−φ(x')‖²` in each coordinate: the
-    /// periodic kernel is the RBF kernel of the lifted points. With a lengthscale for each column the term of column i is divided by its ℓ_i².
-    Periodic("periodic", "exp(−2·Σ sin²(π(x_i−x'_i)/period) / lengthscale²)") columns {
-        period: Parameter::new("period", 1.0, Kind::Positive, "distance after which it repeats"),
-        lengthscale: Parameter::new(
-            "lengthscale",
-            1.0,
-            Kind::Lengthscale,
-            "smoothness within a period; [1, 2]: that of each column; auto, ard: from the data; median: 1",
-        ),
+/// `κ(x,x') = exp(−2 Σ_i sin²(π(x_i−x'_i)/p_i) / ℓ²)`
+///
+/// With `φ(x) = (cos(2πx/p), sin(2πx/p))`, `2 sin²(π(x−x')/p) = ½‖φ(x)−φ(x')‖²` in each coordinate: the
+/// periodic kernel is the RBF kernel of the lifted points. With a lengthscale for each column the term of column i is divided by its ℓ_i².
+#[derive(Clone, Debug, PartialEq)]
+pub struct Periodic {
+    /// p, where `periods` does not have one for each column.
+    pub(crate) period: f64,
+    pub(crate) lengthscale: f64,
+    /// The period of each column.
+    pub(crate) periods: Option<Arc<[f64]>>,
+    /// The lengthscale of each column.
+    pub(crate) columns: Option<Arc<[f64]>>,
+}
+
+const PERIOD: Parameter = Parameter::new(
+    "period",
+    1.0,
+    Kind::Period,
+    "distance after which it repeats, in the unit of the column; [1, 7]: that of each column",
+);
+
+const SMOOTHNESS: Parameter = Parameter::new(
+    "lengthscale",
+    1.0,
+    Kind::Lengthscale,
+    "smoothness within a period; [1, 2]: that of each column; auto, ard: from the data; median: 1",
+);
+
+impl Periodic {
+    /// The period of each of d columns.
+    fn periods(&self, d: usize) -> Array1<f64> {
+        self.periods.as_deref().map_or_else(|| Array1::from_elem(d, self.period), |each| Array1::from(each.to_vec()))
     }
+}
 
+impl Formula for Periodic {
+    const NAME: &'static str = "periodic";
+    const HELP: &'static str = "exp(−2·Σ sin²(π(x_i−x'_i)/period) / lengthscale²)";
+    const PARAMETERS: &'static [Parameter] = &[PERIOD, SMOOTHNESS];
     const STATISTIC: Statistic = Statistic::SquaredDistance;
     const SHIFT_INVARIANT: bool = true;
     const MEDIAN: Median = Median::One;
     const LIFTS_FIRST: bool = true;
+
+    fn from_arguments(arguments: &[Option<Value>], inputs: Option<usize>) -> Result<Self> {
+        let [period, lengthscale] = arguments else { unreachable!("one argument for each parameter") };
+        Ok(Periodic {
+            period: PERIOD.number(period),
+            lengthscale: SMOOTHNESS.number(lengthscale),
+            periods: one_for_each(Self::NAME, &PERIOD, period, inputs)?,
+            columns: one_for_each(Self::NAME, &SMOOTHNESS, lengthscale, inputs)?,
+        })
+    }
+
+    fn arguments(&self) -> Vec<String> {
+        let period = match &self.periods {
+            Some(each) => format!("period={}", text::list(each)),
+            None => format!("period={}", text::written(self.period)),
+        };
+        [Some(period), text::argument(self, SMOOTHNESS.name, self.lengthscale)].into_iter().flatten().collect()
+    }
+
+    fn columns(&self) -> Option<&[f64]> {
+        self.columns.as_deref()
+    }
 
     #[inline(always)]
     fn eval<R: Num>(&self, pair: Pair<R>) -> R {
@@ -32,7 +83,8 @@ formula! {
     fn lift(&self, x: ArrayView2<f64>) -> Option<Array2<f64>> {
         let (n, d) = x.dim();
         // The remainder is exact, so that points many periods away lose no digits.
-        let angles = x.mapv(|x| TAU * (x % self.period / self.period));
+        let periods = self.periods(d);
+        let angles = Array2::from_shape_fn((n, d), |(i, j)| TAU * (x[[i, j]] % periods[j] / periods[j]));
         let mut lifted = Array2::zeros((n, 2 * d));
         let lengthscales = self.columns.as_deref().map_or_else(|| Array1::ones(d), |each| Array1::from(each.to_vec()));
         lifted.slice_mut(s![.., ..d]).assign(&(angles.mapv(f64::cos) / &lengthscales));
@@ -45,6 +97,7 @@ formula! {
     fn frequency(&self, normals: &mut [f64]) {
         let weights_at = |lengthscale: f64| scaled_bessel(1.0 / (lengthscale * lengthscale));
         let mut weights = weights_at(self.lengthscale);
+        let period_of = |column: usize| self.periods.as_ref().map_or(self.period, |each| each[column]);
         for (column, z) in normals.iter_mut().enumerate() {
             if let Some(each) = &self.columns {
                 weights = weights_at(each[column]);
@@ -58,7 +111,7 @@ formula! {
                 m += 1;
                 rest -= weights[m];
             }
-            *z = sign * TAU * m as f64 / self.period;
+            *z = sign * TAU * m as f64 / period_of(column);
         }
     }
 }

@@ -19,8 +19,13 @@ impl fmt::Display for Base {
 }
 
 /// A number as it is read again, bit for bit; very large and very small ones with an exponent.
-fn written(value: f64) -> String {
+pub(super) fn written(value: f64) -> String {
     format!("{value:?}").trim_end_matches(".0").to_string()
+}
+
+/// Numbers, one for each column.
+pub(super) fn list(each: &[f64]) -> String {
+    format!("[{}]", each.iter().map(|v| written(*v)).collect::<Vec<_>>().join(", "))
 }
 
 /// `name=value`, or `lengthscale=[value, …]` where there is one for each column. The lengthscale of a formula that is usually written without is
@@ -28,7 +33,7 @@ fn written(value: f64) -> String {
 pub(super) fn argument<F: Formula>(formula: &F, name: &str, value: f64) -> Option<String> {
     let is_lengthscale = name == parameter::LENGTHSCALE.name;
     match formula.columns().filter(|_| is_lengthscale) {
-        Some(each) => Some(format!("{name}=[{}]", each.iter().map(|v| written(*v)).collect::<Vec<_>>().join(", "))),
+        Some(each) => Some(format!("{name}={}", list(each))),
         None if is_lengthscale && value == 1.0 && matches!(F::STATISTIC, Statistic::Dot) => None,
         None => Some(format!("{name}={}", written(value))),
     }

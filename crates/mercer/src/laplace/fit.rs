@@ -2,7 +2,7 @@
 
 use super::fixed_mean::Reference;
 use super::functions::{Basis, Functions};
-use super::likelihood::Likelihood;
+use super::likelihood::{Likelihood, profile};
 use super::outputs::{Outputs, Spread};
 use super::passes::{Hidden, Passes};
 use super::search::{ENDS, search};
@@ -113,7 +113,7 @@ impl Laplace {
     /// Whether something is found on validation rows.
     fn looks_at_validation(&self, network: &Classifier) -> bool {
         match self.method {
-            Method::Map => false,
+            Method::Map => self.prior == Prior::Validation && network.number.is_some(),
             Method::Temperature | Method::FixedMean => true,
             _ => self.prior == Prior::Validation || self.tempered && network.number.is_none(),
         }
@@ -210,7 +210,11 @@ impl Structured {
         let on = |what: &str| needed(validation.as_ref().zip(likelihood.as_ref()), what);
         let mut structure = self.structure.clone();
         let mut found = Searched { value: 1.0, loss: 0.0, at_end: false };
-        let (mut noise, mut evidence) = (self.likelihood.mean_square(self.z.view()), None);
+        let mut noise = match (validation, &likelihood) {
+            (Some((outputs, _)), Some(rows)) => rows.mean_square(outputs.mean.view()),
+            _ => self.likelihood.mean_square(self.z.view()),
+        };
+        let mut evidence = None;
         if let Some(reference) = &self.reference {
             let ((outputs, _), likelihood) = on("the amplitude of a process with a fixed mean")?;
             let process;
@@ -220,12 +224,12 @@ impl Structured {
             let marginal = self.marginal(structure.as_ref());
             (found, noise) = match laplace.prior {
                 Prior::Given { precision, noise } => marginal.given(precision, noise),
-                _ => marginal.largest()?,
+                Prior::Likelihood => marginal.largest()?,
+                Prior::Validation => {
+                    let ((outputs, _), likelihood) = on("the prior precision")?;
+                    laplace.by_validation(outputs, likelihood)?
+                }
             };
-            if laplace.prior == Prior::Validation {
-                let ((outputs, _), likelihood) = on("the prior precision")?;
-                found = laplace.by_validation(outputs, likelihood, noise)?;
-            }
             evidence = Some(marginal.at(found.value, noise));
         }
         let mut fitted = FittedLaplace {
@@ -252,7 +256,7 @@ impl Structured {
             fitted.found = if fitted.structure.is_none() { found } else { fitted.found };
         }
         if fitted.structure.is_some() {
-            fitted.note_end("prior precision", &fitted.found.clone());
+            fitted.notes.extend(fitted.found.note_of_precision(fitted.found.value));
         }
         fail_if!(
             !(fitted.found.loss.is_finite() && noise > 0.0);
@@ -263,20 +267,23 @@ impl Structured {
 }
 
 impl Laplace {
-    /// τ with the least loss on rows, each with its best temperature where there is one.
-    fn by_validation(&self, outputs: &Outputs, likelihood: &Likelihood, noise: f64) -> Result<Searched> {
+    /// τ with the least loss on rows, each with its best temperature where there is one; and for numbers the noise σ², 1 for classes. The
+    /// variance of a number is `σ²(1 + q)` with `q = J(H + s)⁻¹Jᵀ`, `s = σ²τ`.
+    fn by_validation(&self, outputs: &Outputs, likelihood: &Likelihood) -> Result<(Searched, f64)> {
+        if let Likelihood::Numbers(y) = likelihood {
+            let profiled = |τ: f64| profile(y, outputs.mean.view(), outputs.variances(τ).view());
+            let found = search(|all| Ok(all.iter().map(|τ| profiled(*τ).loss).collect()))?;
+            let noise = profiled(found.value).noise;
+            return Ok((Searched { value: found.value * outputs.noise() / noise, ..found }, noise));
+        }
         let loss = |τ: &f64| {
-            let variances = outputs.variances(*τ);
-            if matches!(likelihood, Likelihood::Numbers(_)) {
-                return Ok(likelihood.mean_loss(outputs.mean.view(), (variances + noise).view()));
-            }
-            let scores = predictive::probit(outputs.mean.view(), variances.view());
+            let scores = predictive::probit(outputs.mean.view(), outputs.variances(*τ).view());
             match self.tempered {
                 true => temperature(&scores, likelihood).map(|found| found.loss),
-                false => Ok(likelihood.mean_loss(scores.view(), scores.view())),
+                false => Ok(likelihood.mean_loss(scores.view())),
             }
         };
-        search(|precisions| precisions.iter().map(loss).collect())
+        Ok((search(|all| all.iter().map(loss).collect())?, 1.0))
     }
 }
 
@@ -296,7 +303,7 @@ pub(crate) fn temperature(scores: &Array2<f64>, likelihood: &Likelihood) -> Resu
             break;
         }
     }
-    let loss = likelihood.mean_loss((scores * β).view(), scores.view());
+    let loss = likelihood.mean_loss((scores * β).view());
     Ok(Searched { value: 1.0 / β, loss, at_end: ends.iter().any(|end| (β / end).ln().abs() < 1e-6) })
 }
 

@@ -3,7 +3,7 @@
 use super::fit::{Marginal, needed, temperature};
 use super::function_fitted::{FittedFunctionLaplace, Weights};
 use super::functions::dense_gram;
-use super::likelihood::Likelihood;
+use super::likelihood::{Likelihood, profile};
 use super::network_functions::{NetworkFunctions, parts};
 use super::predictive::probit;
 use super::search::search;
@@ -14,7 +14,6 @@ use crate::spectrum::Origin;
 use crate::{Error, FitContext, Result, fail_if};
 use ndarray::{Array1, Array2, ArrayView2, s};
 use serde::{Deserialize, Serialize};
-use std::f64::consts::TAU;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -211,8 +210,9 @@ impl FunctionLaplace {
             fitted.note_end("temperature", &found);
             fitted.temperature = found.value;
         }
-        if fitted.weights.is_some() {
-            fitted.note_end("prior precision", &fitted.found.clone());
+        if let Some(weights) = &fitted.weights {
+            let note = fitted.found.note_of_precision(fitted.found.value * fitted.noise / weights.mean_square);
+            fitted.notes.extend(note);
         }
         fail_if!(
             !(fitted.found.value > 0.0 && fitted.found.loss.is_finite() && fitted.noise > 0.0);
@@ -221,8 +221,7 @@ impl FunctionLaplace {
         Ok(fitted)
     }
 
-    /// τ with the least loss on rows, and for numbers the noise σ². For a number, the variance is `σ²(1 + q)` with
-    /// `q = Ψ(H + s)⁻¹Ψᵀ`, `s = σ²τ`, so that σ² is the mean of `(y − z)²/(1 + q)` for every s.
+    /// τ with the least loss on rows, and for numbers the noise σ²: the variance is `σ²(1 + q)` with `q = Ψ(H + s)⁻¹Ψᵀ`, `s = σ²τ`.
     fn by_validation(
         &self,
         weights: &Weights,
@@ -233,23 +232,19 @@ impl FunctionLaplace {
         // In units of the mean variance of the functions, so that their scale does not matter.
         let shifts = |values: &[f64]| values.iter().map(|v| v * weights.mean_square).collect::<Vec<f64>>();
         if let Likelihood::Numbers(y) = likelihood {
-            let noise = |q: &Array2<f64>| {
-                z.iter().zip(y).zip(q).map(|((z, y), q)| (z - y).powi(2) / (1.0 + q)).sum::<f64>() / y.len() as f64
-            };
-            let loss = |q: &Array2<f64>| {
-                let logarithms = q.iter().map(|q| q.ln_1p()).sum::<f64>() / y.len() as f64;
-                0.5 * (logarithms + noise(q).ln() + 1.0 + TAU.ln())
-            };
-            let found = search(|values| Ok(weights.variances(network, &shifts(values))?.iter().map(loss).collect()))?;
+            let profiled = |q: &Array2<f64>| profile(y, z.view(), q.view());
+            let found = search(|values| {
+                Ok(weights.variances(network, &shifts(values))?.iter().map(|q| profiled(q).loss).collect())
+            })?;
             let shift = found.value * weights.mean_square;
-            let noise = noise(&weights.variances(network, &[shift])?[0]);
+            let noise = profiled(&weights.variances(network, &[shift])?[0]).noise;
             return Ok((Searched { value: shift / noise, ..found }, noise));
         }
         let loss = |variances: Array2<f64>| {
             let scores = probit(z.view(), variances.view());
             match self.tempered {
                 true => temperature(&scores, likelihood).map(|found| found.loss),
-                false => Ok(likelihood.mean_loss(scores.view(), scores.view())),
+                false => Ok(likelihood.mean_loss(scores.view())),
             }
         };
         let found = search(|values| weights.variances(network, &shifts(values))?.into_iter().map(loss).collect())?;
@@ -286,6 +281,12 @@ fn likelihood(y: &Target, classes: &[String], n: usize) -> Result<Likelihood> {
         return Ok(Likelihood::Numbers(values.clone()));
     }
     let Target::Classes { labels, names } = y.as_classes()? else { unreachable!("classes") };
+    if let Some(i) = labels.iter().position(|&label| label >= names.len()) {
+        let (row, label, last) = (i + 1, labels[i], names.len().saturating_sub(1));
+        return Err(Error::input(format!(
+            "row {row} (counted from 1) has the class {label}, but the classes are numbered from 0 to {last}; correct the label"
+        )));
+    }
     let place = |name: &String| {
         classes.iter().position(|class| class == name).ok_or_else(|| {
             Error::input(format!("the class `{name}` is not one of the network's ({})", classes.join(", ")))

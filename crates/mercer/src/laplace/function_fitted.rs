@@ -127,6 +127,10 @@ impl FittedFunctionLaplace {
 }
 
 impl Predict for FittedFunctionLaplace {
+    fn functions_of_network(&self) -> Option<usize> {
+        Some(self.origin.d / self.origin.outputs - 1)
+    }
+
     fn origin(&self) -> &Origin {
         &self.origin
     }

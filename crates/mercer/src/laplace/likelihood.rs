@@ -50,17 +50,9 @@ impl Likelihood {
         }
     }
 
-    /// The mean of `−log p(y_i)` for scores `s` `[n, C]` of classes, or for means `s` `[n, 1]` and variances `[n, 1]` of numbers, the
-    /// noise included.
-    pub fn mean_loss(&self, scores: ArrayView2<f64>, variances: ArrayView2<f64>) -> f64 {
-        let n = scores.nrows() as f64;
-        match self {
-            Likelihood::Classes(_) => -self.log_likelihood(scores, 1.0) / n,
-            Likelihood::Numbers(y) => {
-                let terms = scores.iter().zip(variances).zip(y);
-                terms.map(|((m, v), y)| 0.5 * ((y - m).powi(2) / v + (TAU * v).ln())).sum::<f64>() / n
-            }
-        }
+    /// The mean of `−log p(y_i)` for scores `s` `[n, C]` of classes.
+    pub fn mean_loss(&self, scores: ArrayView2<f64>) -> f64 {
+        -self.log_likelihood(scores, 1.0) / scores.nrows() as f64
     }
 
     /// The derivatives of `−log softmax(βs)_y`, averaged over rows of classes with the scores `s` `[n, C]`, by β: the mean of `E_p s − s_y`, and
@@ -76,6 +68,20 @@ impl Likelihood {
         }
         [slope, curvature].map(|sum| sum / labels.len() as f64)
     }
+}
+
+/// The noise σ² with the least loss of numbers, and that loss.
+pub(super) struct Profile {
+    pub noise: f64,
+    pub loss: f64,
+}
+
+/// Of numbers `y` `[n]` with the means `z` `[n, 1]` and the variances `σ²(1 + q)`, `q` `[n, 1]`: σ² is the mean of `(y − z)²/(1 + q)`.
+pub(super) fn profile(y: &[f64], z: ArrayView2<f64>, q: ArrayView2<f64>) -> Profile {
+    let n = y.len() as f64;
+    let noise = z.iter().zip(y).zip(q).map(|((z, y), q)| (z - y).powi(2) / (1.0 + q)).sum::<f64>() / n;
+    let logarithms = q.iter().map(|q| q.ln_1p()).sum::<f64>() / n;
+    Profile { noise, loss: 0.5 * (logarithms + noise.ln() + 1.0 + TAU.ln()) }
 }
 
 /// `log softmax(z)_y`

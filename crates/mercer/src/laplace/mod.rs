@@ -16,7 +16,8 @@
 //! | [`Method::FixedMean`] | none: a Gaussian process, its mean fixed at the network | 1 |
 //! | [`Method::Map`], [`Method::Temperature`] | none: the network alone, and `softmax(z/T)` | 1 |
 //!
-//! τ is found by the marginal likelihood or by the loss on other rows; what [`Method::FixedMean`] has beside it, by that loss always.
+//! τ, and the noise of numbers, are found by the loss on other rows, or by the marginal likelihood; what [`Method::FixedMean`] has beside
+//! them, by that loss always.
 //!
 //! A network of another program needs no weights here: [`FunctionLaplace`] takes its outputs and functions that stand for its derivatives.
 //!
@@ -148,15 +149,16 @@ impl Method {
     }
 }
 
-/// How the prior precision τ is found. Example: [the module](self).
+/// How the prior precision τ, and the noise σ² of numbers, are found. Example: [the module](self).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Prior {
-    /// By the marginal likelihood of the rows that the curvature is taken at.
+    /// By the loss on other rows. On these rows no posterior is worse than the network alone.
     #[default]
-    Likelihood,
-    /// By the loss on other rows.
     Validation,
+    /// By the marginal likelihood of the rows that the curvature is taken at, which needs no other rows. Where the model is wrong, as it is
+    /// for most networks, the posterior can be far worse than the network alone.
+    Likelihood,
     /// Not found but given, with the noise σ² of numbers in units of the network's output: for comparisons with other programs.
     Given {
         /// τ
@@ -221,7 +223,7 @@ pub struct Laplace {
 }
 
 impl Laplace {
-    /// With τ by the marginal likelihood, and probabilities by the probit approximation.
+    /// With τ by the loss on validation rows, and probabilities by the probit approximation.
     pub fn new(method: Method) -> Laplace {
         Laplace { method, prior: Prior::default(), predictive: Predictive::default(), tempered: false }
     }

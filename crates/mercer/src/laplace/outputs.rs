@@ -25,8 +25,8 @@ pub struct Outputs {
 pub(super) enum Spread {
     /// There are none.
     None,
-    /// Their logarithms `[n, C]` at every precision of the grid.
-    Grid(Vec<Array2<f32>>),
+    /// The logarithms `[n, C]` of `J(H + σ²τ)⁻¹Jᵀ` at every precision τ of the grid, for this σ².
+    Grid { noise: f64, logarithms: Vec<Array2<f32>> },
     /// What the temperature and the scale of a process with a fixed mean depend on, `[n, q]`.
     Features(Array2<f64>),
 }
@@ -38,7 +38,7 @@ fn grid() -> Vec<f64> {
 }
 
 impl Outputs {
-    /// Of a structure at rows `x` `[n, d]` with the noise σ²: `J(H/σ² + τ)⁻¹Jᵀ = σ² J(H + σ²τ)⁻¹Jᵀ` at all τ of the grid.
+    /// Of a structure at rows `x` `[n, d]`: `J(H + σ²τ)⁻¹Jᵀ` at all τ of the grid.
     pub(super) fn on_grid(
         structure: &dyn Structure,
         passes: &Passes,
@@ -52,12 +52,11 @@ impl Outputs {
             let (z, covariances) = structure.covariance(passes, x.slice(s![rows.clone(), ..]), &shifts, false)?;
             mean.slice_mut(s![rows.clone(), ..]).assign(&z);
             for (all, covariance) in all.iter_mut().zip(covariances) {
-                let logarithms =
-                    covariance.index_axis(Axis(2), 0).mapv(|v| (noise * v).max(f64::MIN_POSITIVE).ln() as f32);
+                let logarithms = covariance.index_axis(Axis(2), 0).mapv(|v| v.max(f64::MIN_POSITIVE).ln() as f32);
                 all.slice_mut(s![rows.clone(), ..]).assign(&logarithms);
             }
         }
-        Ok(Outputs { mean, spread: Spread::Grid(all) })
+        Ok(Outputs { mean, spread: Spread::Grid { noise, logarithms: all } })
     }
 
     /// Rows.
@@ -69,15 +68,23 @@ impl Outputs {
     pub fn select(&self, rows: &[usize]) -> Outputs {
         let spread = match &self.spread {
             Spread::None => Spread::None,
-            Spread::Grid(all) => Spread::Grid(all.iter().map(|v| v.select(Axis(0), rows)).collect()),
+            Spread::Grid { noise, logarithms } => {
+                let logarithms = logarithms.iter().map(|v| v.select(Axis(0), rows)).collect();
+                Spread::Grid { noise: *noise, logarithms }
+            }
             Spread::Features(features) => Spread::Features(features.select(Axis(0), rows)),
         };
         Outputs { mean: self.mean.select(Axis(0), rows), spread }
     }
 
-    /// The variances `[n, C]` at a precision τ: the logarithms interpolated over log τ, right to about 1e-5.
+    /// The noise σ² that the grid was computed with; 1 for classes.
+    pub(super) fn noise(&self) -> f64 {
+        if let Spread::Grid { noise, .. } = self.spread { noise } else { 1.0 }
+    }
+
+    /// The variances `[n, C]` in units of σ², `J(H + σ²τ)⁻¹Jᵀ`, at a precision τ: the logarithms interpolated over log τ, right to about 1e-5.
     pub(super) fn variances(&self, τ: f64) -> Array2<f64> {
-        let Spread::Grid(all) = &self.spread else { return Array2::zeros(self.mean.dim()) };
+        let Spread::Grid { logarithms: all, .. } = &self.spread else { return Array2::zeros(self.mean.dim()) };
         let place = (τ.log10() - ENDS[0]) * PER_TEN as f64;
         let first =
             (place.floor() as isize - NEIGHBOURS as isize / 2 + 1).clamp(0, (all.len() - NEIGHBOURS) as isize) as usize;
@@ -155,7 +162,7 @@ mod tests {
         for τ in [1e-6, 3.3e-6, 0.17, 1.0, 2.2e3, 7.7e5, 1e6] {
             let found = outputs.select(&[2, 1]).variances(τ);
             for ((k, c), v) in found.indexed_iter() {
-                let want = 2.0 * exact(x[[[2, 1][k], 0]] + c as f64, 2.0 * τ);
+                let want = exact(x[[[2, 1][k], 0]] + c as f64, 2.0 * τ);
                 assert!((v / want - 1.0).abs() < 3e-5, "{τ}: {v} {want}");
             }
         }

@@ -23,6 +23,17 @@ pub struct Searched {
     pub at_end: bool,
 }
 
+impl Searched {
+    /// What is said of a prior precision that is an end of the range; `value` is its place in that range.
+    pub(super) fn note_of_precision(&self, value: f64) -> Option<String> {
+        let τ = self.value;
+        self.at_end.then(|| match value > 1.0 {
+            true => format!("the prior precision {τ:.1e} is the largest that is tried: the posterior adds next to no doubt to the network alone"),
+            false => format!("the prior precision {τ:.1e} is the smallest that is tried: more doubt might be better"),
+        })
+    }
+}
+
 /// The value from 1e-6 to 1e6 with the least loss: on a grid, then on finer ones around its best value. `losses` takes all values of a
 /// grid at once.
 pub(crate) fn search(mut losses: impl FnMut(&[f64]) -> Result<Vec<f64>>) -> Result<Searched> {

@@ -64,18 +64,18 @@ impl Model {
 
     /// The same, for a model of kernels or features from outside the crate. Example: [`Registry`].
     pub fn load_with(path: &Path, device: Device, registry: &Registry) -> Result<Model> {
-        let model = match path.extension().is_some_and(|e| e == "safetensors") {
-            true => {
-                let mut network = Classifier::load(path, device, None)?;
-                Model { schema: network.schema.take(), content: Content::Network(Box::new(network)) }
-            }
-            false => read(path, registry, |bundle, kind| Model::unpack(bundle, kind, device))?,
-        };
-        let d = model.content.d();
-        if let Some(schema) = &model.schema {
-            schema.check(d).map_err(|e| Error::file(path, e.to_string()))?;
+        if path.extension().is_none_or(|e| e != "safetensors") {
+            return read(path, registry, |bundle, kind| Model::unpack(bundle, kind, device));
         }
-        Ok(model)
+        let mut network = Classifier::load(path, device, None)?;
+        let schema = network.schema.take();
+        Model::checked(schema, Content::Network(Box::new(network))).map_err(|e| Error::file(path, e.to_string()))
+    }
+
+    /// The model, where the schema makes the features that were fitted.
+    fn checked(schema: Option<Schema>, content: Content) -> Result<Model> {
+        schema.as_ref().map_or(Ok(()), |schema| schema.check(content.d()))?;
+        Ok(Model { schema, content })
     }
 
     /// Builds the model of a bundle of any kind, to compute on `device`.
@@ -113,7 +113,7 @@ impl Model {
             Spectrum::KIND => Content::Spectrum(Box::new(Spectrum::unpack(bundle, device)?)),
             _ => Content::Fitted(Fitted::unpack(bundle, kind, device)?),
         };
-        Ok(Model { schema: bundle.schema()?, content })
+        Model::checked(bundle.schema()?, content)
     }
 }
 

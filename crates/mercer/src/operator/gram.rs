@@ -314,6 +314,10 @@ struct Target<T> {
 unsafe impl<T: Send> Sync for Target<T> {}
 
 impl<T: Copy> Target<T> {
+    /// Writes a tile whose first value belongs at `row` and `column`.
+    ///
+    /// # Safety
+    /// The tile lies inside the matrix, from row `first` on, and no other thread touches the block.
     unsafe fn write(&self, row: usize, column: usize, tile: ArrayView2<T>) {
         for (i, values) in tile.rows().into_iter().enumerate() {
             let values = values.to_slice().expect("a tile lies row by row");
@@ -326,6 +330,9 @@ impl<T: Copy> Target<T> {
     }
 
     /// Writes the transpose, in strips of 16 columns so that each line of the tile is read once from cache.
+    ///
+    /// # Safety
+    /// As of [`Target::write`], for the transpose of the tile.
     unsafe fn write_transposed(&self, row: usize, column: usize, tile: ArrayView2<T>) {
         let (height, width) = tile.dim();
         let values = tile.to_slice().expect("a tile lies row by row");

@@ -188,6 +188,8 @@ mod vnni {
     /// Panels whose sums are in registers at a time, with those of a group of queries.
     const SIDE: usize = 2;
 
+    /// # Safety
+    /// The CPU has these instructions.
     #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
     pub fn at_least(z: &Bytes<GROUP>, x: Block<'_>, least: &[f32], found: &mut [Vec<(f32, usize)>]) {
         let (least, scales) = (least.as_chunks::<GROUP>().0, z.scales.as_chunks::<GROUP>().0);
@@ -210,6 +212,9 @@ mod vnni {
     }
 
     /// A group of queries and the panels from `first` on.
+    ///
+    /// # Safety
+    /// The CPU has these instructions.
     #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
     fn tile<const N: usize>(
         panels: [&[[u32; PANEL]]; N],
@@ -259,6 +264,8 @@ mod vnni {
         }
     }
 
+    /// # Safety
+    /// The CPU has these instructions.
     #[target_feature(enable = "avx512f")]
     fn load(words: [u32; PANEL]) -> __m512i {
         // SAFETY: 64 bytes each.

@@ -173,14 +173,18 @@ macro_rules! block {
                 const LANES: usize = 64 / size_of::<$type>();
                 const VECTORS: usize = COLUMNS / LANES;
 
-                // Written out in vectors, because the compiler does not keep arrays of numbers in registers reliably.
+                /// Written out in vectors, because the compiler does not keep arrays of numbers in registers reliably.
+                ///
+                /// # Safety
+                /// As of [`Block::block`].
                 #[target_feature(enable = "avx512f")]
                 unsafe fn sums(a: [&[$type]; ROWS], lines: &[Line<$type>], to: &mut [$type], stride: usize) {
                     let mut sums = [[$zero(); VECTORS]; ROWS];
                     for (f, Line(b)) in lines.iter().enumerate() {
-                        // SAFETY: a line has COLUMNS values.
-                        let b: [$vector; VECTORS] =
-                            std::array::from_fn(|v| unsafe { $load(b.as_ptr().add(v * LANES)) });
+                        let b: [$vector; VECTORS] = std::array::from_fn(|v| {
+                            // SAFETY: a line has COLUMNS values.
+                            unsafe { $load(b.as_ptr().add(v * LANES)) }
+                        });
                         for (sums, a) in sums.iter_mut().zip(a) {
                             // SAFETY: by the caller, there is a value for each line.
                             let a = $one(unsafe { *a.get_unchecked(f) });

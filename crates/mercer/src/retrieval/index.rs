@@ -3,17 +3,20 @@
 //! | tensor | content |
 //! |---|---|
 //! | `codes` | f32 `[n, k]` |
+//! | `centre` | f64 `[k]`, what was subtracted from codes before they were rounded |
 //! | `labels` | u32 `[n]`, the place of each item's class among the classes of the header; or `values`, f64 `[n]` |
 //! | `name_ends`, `names` | u64 `[n]` and bytes: where each name ends in the names, one after the other |
 //!
 //! The header is checked when a file is opened, whose codes stay on disk until they are read; [`Index::verify`] checks all of it.
 
-use super::Metric;
+use super::kept::{blurred_queries, rounded};
+use super::{Blurred, Metric};
 use crate::data::{Schema, Target, check_finite, write_atomically};
+use crate::finite::finite_json;
 use crate::model::{check, checksum, header_bytes, map};
 use crate::{Error, Result, fail_if};
 use memmap2::Mmap;
-use ndarray::ArrayView2;
+use ndarray::{Array2, ArrayView1, ArrayView2};
 use safetensors::tensor::{Dtype, SafeTensors, TensorInfo, TensorView};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -21,8 +24,8 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-/// The file format that this version writes and reads.
-const VERSION: u64 = 1;
+/// The file format of codes that are kept as they are, and of those with a centre, which programs that know the first only must not search.
+const VERSIONS: [&str; 2] = ["1", "2"];
 
 /// What an index says of its codes. Example: [`Index`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -74,8 +77,10 @@ pub struct ModelFile {
 /// What an index holds of its items. Example: [`Index`].
 #[derive(Clone, Copy, Debug)]
 pub struct Items<'a> {
-    /// `[n, k]`
+    /// `[n, k]`, less the centre.
     pub codes: ArrayView2<'a, f32>,
+    /// What was subtracted from all codes, `[k]` ([`Kept`](super::Kept)).
+    pub centre: Option<&'a [f64]>,
     /// A class or a number of each.
     pub labels: Option<&'a Target>,
     /// A name of each.
@@ -90,7 +95,7 @@ pub struct Items<'a> {
 /// let path = folder.path().join("a.index");
 /// let codes = ndarray::array![[1.0f32, 0.0], [0.0, 1.0]];
 /// let names = ["east".to_string(), "north".to_string()];
-/// Index::write(&path, &About::default(), &Items { codes: codes.view(), labels: None, names: Some(&names) })?;
+/// Index::write(&path, &About::default(), &Items { codes: codes.view(), centre: None, labels: None, names: Some(&names) })?;
 /// let index = Index::open(&path)?;
 /// let hits = ExactSearch::new(index.codes(), index.about.metric)?.nearest(ndarray::array![[0.1f32, 2.0]].view(), 1)?;
 /// assert_eq!(index.name(hits.items[[0, 0]]).as_deref(), Some("north"));
@@ -106,6 +111,7 @@ pub struct Index {
     file: Mmap,
     shape: [usize; 2],
     codes: Range<usize>,
+    centre: Option<Vec<f64>>,
     labels: Option<Range<usize>>,
     values: Option<Range<usize>>,
     names: Option<[Range<usize>; 2]>,
@@ -132,6 +138,10 @@ impl Index {
         let (n, k) = items.codes.dim();
         fail_if!(n == 0 || k == 0, "an index needs at least one item with one coordinate, not {n} with {k}");
         check_finite(path, items.codes)?;
+        if let Some(centre) = items.centre {
+            fail_if!(centre.len() != k, "the centre has {} coordinates, the codes {k}", centre.len());
+            check_finite(path, ArrayView1::from(centre))?;
+        }
         let labels = items.labels.map(Target::len).filter(|&labels| labels != n);
         let names = items.names.map(<[String]>::len).filter(|&names| names != n);
         if let Some(given) = labels.or(names) {
@@ -141,7 +151,7 @@ impl Index {
             Some(Target::Classes { names, .. }) => names.clone(),
             _ => vec![],
         };
-        let header = serde_json::to_string(&Header { about: about.clone(), classes }).expect("headers are plain data");
+        let header = finite_json(&Header { about: about.clone(), classes }).map_err(|e| Error::file(path, e))?;
         let parts = parts(items);
         let file_header = file_header(&header, &parts).map_err(|e| Error::file(path, e))?;
         write_atomically(path, |w| {
@@ -161,8 +171,8 @@ impl Index {
         let entry = |key: &str| entries.get(key).map(String::as_str);
         fail_if!(entry("format") != Some("mercer-index"); broken("it is a file of another kind; `mercer index` makes one".into()));
         let version = entry("version").unwrap_or("none");
-        fail_if!(version != VERSION.to_string(); broken(format!(
-            "its format is version {version}, and this program reads {VERSION}; make the index again"
+        fail_if!(!VERSIONS.contains(&version); broken(format!(
+            "its format is version {version}, and this program reads {}; make the index again", VERSIONS.join(" and ")
         )));
         let header = entry("header").unwrap_or_default();
         let infos = tensors.iter().map(|(name, view)| (name.to_owned(), view.dtype(), view.shape().to_vec()));
@@ -180,6 +190,13 @@ impl Index {
         };
         let (codes, shape) = place("codes", Dtype::F32, 2)?.ok_or_else(|| broken("it has no codes".into()))?;
         let shape = [shape[0], shape[1]];
+        let centre = match place("centre", Dtype::F64, 1)? {
+            None => None,
+            Some((range, found)) => {
+                fail_if!(found[0] != shape[1]; broken(format!("its centre has {} coordinates, its codes {}", found[0], shape[1])));
+                Some(file[range].as_chunks().0.iter().map(|&v| f64::from_le_bytes(v)).collect())
+            }
+        };
         let of_items = |name: &str, dtype: Dtype| -> Result<Option<Range<usize>>> {
             let Some((range, found)) = place(name, dtype, 1)? else { return Ok(None) };
             fail_if!(found[0] != shape[0]; broken(format!("it has {} {name} of {} items", found[0], shape[0])));
@@ -190,7 +207,7 @@ impl Index {
         let aligned = (file.as_ptr().addr() + codes.start).is_multiple_of(align_of::<f32>());
         fail_if!(shape.contains(&0) || !aligned; broken("its codes are empty or not where they should be".into()));
         let names = names.map(|(ends, names)| [ends, names]);
-        Ok(Index { about, classes, path: path.to_owned(), file, shape, codes, labels, values, names })
+        Ok(Index { about, classes, path: path.to_owned(), file, shape, codes, centre, labels, values, names })
     }
 
     /// Refuses a file that was changed after it was written: one pass over all of it.
@@ -211,7 +228,37 @@ impl Index {
         self.shape[1]
     }
 
-    /// The codes `[n, k]`, in the file.
+    /// What was subtracted from all codes, where something was.
+    pub fn centre(&self) -> Option<&[f64]> {
+        self.centre.as_deref()
+    }
+
+    /// Codes `[m, j]` of queries, j ≤ k first coordinates, as those of the items are kept.
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir()?;
+    /// use mercer::retrieval::{About, ExactSearch, Index, Items, Kept, Metric};
+    /// let path = folder.path().join("a.index");
+    /// let far = ndarray::array![[1e9, 0.0], [1e9 + 0.25, 0.0], [1e9 + 1.0, 0.5]];
+    /// let about = About { metric: Metric::Euclidean, ..About::default() };
+    /// let Kept { codes, centre } = Kept::of(far.view(), about.metric);
+    /// Index::write(&path, &about, &Items { codes: codes.view(), centre: centre.as_deref(), labels: None, names: None })?;
+    /// let index = Index::open(&path)?;
+    /// let hits = ExactSearch::new(index.codes(), about.metric)?.nearest(index.prepared(far.view()).view(), 1)?;
+    /// assert_eq!(hits.items, ndarray::array![[0], [1], [2]]);
+    /// assert_eq!(index.blurred(far.view(), hits.scores.view()).rows, 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn prepared(&self, codes: ArrayView2<f64>) -> Array2<f32> {
+        rounded(codes, self.centre())
+    }
+
+    /// How many codes `[m, j]` of queries [`Self::prepared`] moves too far for neighbours with these distances or cosines `[m, top]`.
+    pub fn blurred(&self, codes: ArrayView2<f64>, scores: ArrayView2<f64>) -> Blurred {
+        blurred_queries(codes, self.centre(), scores, self.about.metric)
+    }
+
+    /// The codes `[n, k]`, in the file, less the [centre](Self::centre).
     pub fn codes(&self) -> ArrayView2<'_, f32> {
         let codes = bytemuck::cast_slice(&self.file[self.codes.clone()]);
         ArrayView2::from_shape(self.shape, codes).expect("checked when the file was opened")
@@ -259,6 +306,9 @@ fn parts<'a>(items: &'a Items) -> Vec<Part<'a>> {
     let mut add = |name, dtype, shape: usize, bytes: Vec<u8>| {
         parts.push(Part { name, dtype, shape: vec![shape], bytes: bytes.into() });
     };
+    if let Some(centre) = items.centre {
+        add("centre", Dtype::F64, k, centre.iter().flat_map(|v| v.to_le_bytes()).collect());
+    }
     match items.labels {
         Some(Target::Classes { labels, .. }) => {
             add("labels", Dtype::U32, n, labels.iter().flat_map(|&label| (label as u32).to_le_bytes()).collect());
@@ -304,7 +354,7 @@ fn file_header(header: &str, parts: &[Part]) -> Result<Vec<u8>, String> {
     let outlined = parts.iter().map(|part| (part.name.to_owned(), part.dtype, part.shape.clone()));
     let entries = HashMap::from([
         ("format".to_owned(), "mercer-index".to_owned()),
-        ("version".to_owned(), VERSION.to_string()),
+        ("version".to_owned(), VERSIONS[usize::from(parts.iter().any(|part| part.name == "centre"))].to_owned()),
         ("header".to_owned(), header.to_owned()),
         ("outline".to_owned(), outline(header, outlined)),
         ("checksum".to_owned(), checksum(header, views.into_iter())),

@@ -7,6 +7,7 @@
 //! | type | content |
 //! |---|---|
 //! | [`ExactSearch`] | the nearest items, as if all pairs were compared in f64; a short code that makes a shortlist for the long one |
+//! | [`Kept`] | codes in single precision, and whether their rounding is small |
 //! | [`Index`] | codes, labels and names of items in a file, which is opened in milliseconds |
 //! | `Graph` | almost the nearest of many items, by a graph of neighbours (needs the feature `usearch`) |
 //! | [`Relevance`] | mean average precision, precision and recall, with intervals |
@@ -25,6 +26,7 @@
 #[cfg(feature = "usearch")]
 mod hnsw;
 mod index;
+mod kept;
 mod measures;
 mod probe;
 mod search;
@@ -33,6 +35,7 @@ pub use crate::operator::Metric;
 #[cfg(feature = "usearch")]
 pub use hnsw::Graph;
 pub use index::{About, Index, Items, ModelFile, Rounding, Source};
+pub use kept::{Blurred, Kept};
 pub use measures::{Relevance, recall};
 pub use probe::{Choice, Probe, Probed};
 pub use search::{ExactSearch, Hits, Shortlist};

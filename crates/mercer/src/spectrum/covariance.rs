@@ -8,8 +8,8 @@ use crate::compute::ledger::ran;
 use crate::linalg::{Panel, view, view_mut};
 use crate::operator::Real;
 use crate::{FitContext, Group, Progress, Result};
+use faer::Accum;
 use faer::linalg::matmul::triangular::{BlockStructure, matmul};
-use faer::{Accum, Par};
 use ndarray::{Array2, ArrayView2};
 use std::ops::Range;
 
@@ -97,7 +97,7 @@ impl<T: Real> Covariance<T> {
 pub(crate) fn add_gram<T: Real>(sum: &mut Array2<f64>, product: &mut Array2<T>, phi: ArrayView2<T>) {
     let (half, whole) = (BlockStructure::TriangularLower, BlockStructure::Rectangular);
     let (target, left, right) = (view_mut(product.view_mut()), view(phi.t()), view(phi));
-    matmul(target, half, Accum::Replace, left, whole, right, whole, T::one_impl(), Par::rayon(0));
+    matmul(target, half, Accum::Replace, left, whole, right, whole, T::one_impl(), faer::get_global_parallelism());
     sum.zip_mut_with(product, |s, p| *s += p.wide());
 }
 

@@ -1,8 +1,11 @@
-use super::{EigenPairs, Eigenvectors, Method, Problem, Solution, zero_threshold};
+//! The dense eigendecomposition.
+
+use super::{EigenPairs, Eigenvectors, Method, Problem, Size, Solution, zero_threshold};
 use crate::compute::Device;
 use crate::context::ONE_STEP;
 use crate::linalg::{Panel, eigh};
 use crate::operator::LowRankOperator;
+use crate::options::{Caps, Entry};
 use crate::{FitContext, Result};
 use ndarray::{Array1, Array2, ArrayView2, s};
 
@@ -44,6 +47,17 @@ impl Method for Exact {
 }
 
 impl Exact {
+    pub(crate) fn entry() -> Entry<Size> {
+        Entry {
+            name: "exact",
+            aliases: &[],
+            about: "dense eigendecomposition; time grows like n³",
+            options: vec![],
+            can: Caps { shards: true, ..Caps::default() },
+            build: Box::new(|_, _| Ok(Box::new(Exact))),
+        }
+    }
+
     /// Refuses more points than the memory has room for; returns the bytes that are needed beside K.
     pub(crate) fn require(n: usize, context: &FitContext) -> Result<u64> {
         // K, the eigenvectors, and faer's copy of the one and workspace of the other.

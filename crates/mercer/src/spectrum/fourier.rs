@@ -1,13 +1,25 @@
+//! Random Fourier features.
+
 use super::covariance;
+use super::random_features::{FEATURES, SAMPLING};
 use super::random_features::{Form, RandomFeatures, require};
 use super::ritz::{MOST_RITZ_POINTS, ritz_pairs};
-use super::{BlockProblem, Method, Problem, Sampling, Solution};
+use super::{BlockProblem, BlockSize, Method, Problem, Sampling, Size, Solution};
 use crate::context::ONE_STEP;
 use crate::kernel::{Formula, Kernel, with_formula};
 use crate::operator::{Extension, Precision};
+use crate::options::{Caps, Entry, Kind, Opt};
 use crate::rng::Rng;
 use crate::{Error, Result, fail_if};
 use ndarray::{Array1, Array2, ArrayView1, Axis, concatenate, s};
+
+static RITZ: Opt = Opt {
+    name: "ritz",
+    aliases: &[],
+    value: "",
+    help: "solve for the kernel itself within the span of the features (Rayleigh–Ritz)",
+    kind: Kind::Flag,
+};
 
 /// Random Fourier features: the eigenpairs of a shift-invariant kernel within the span of random waves.
 ///
@@ -36,11 +48,31 @@ impl Fourier {
     pub fn usual(k: usize) -> Fourier {
         Fourier { features: (2 * k).max(1000), sampling: Sampling::default(), ritz: false }
     }
+
+    pub(crate) fn entry() -> Entry<Size> {
+        Entry {
+            name: "rff",
+            aliases: &["random-features"],
+            about: "approximate, from random Fourier features; for shift-invariant kernels",
+            options: vec![&FEATURES, &SAMPLING, &RITZ],
+            can: Caps::default(),
+            build: Box::new(|o, size| {
+                let usual = Fourier::usual(size.k);
+                let features = o.take(&FEATURES)?.unwrap_or(usual.features);
+                let sampling = o.take_word(&SAMPLING, &Sampling::NAMED)?.unwrap_or(usual.sampling);
+                Ok(Box::new(Fourier { features, sampling, ritz: o.flag(&RITZ)? }))
+            }),
+        }
+    }
 }
 
 impl Method for Fourier {
     fn name(&self) -> String {
         "rff".into()
+    }
+
+    fn blocks(&self) -> Option<BlockSize> {
+        (!self.ritz).then_some(BlockSize { features: self.features, landmarks: 0 })
     }
 
     fn solve(&self, problem: &Problem) -> Result<Solution> {

@@ -1,11 +1,22 @@
+//! The leading eigenpairs by block Krylov iteration.
+
 use super::exact::{extended, zero_below};
 use super::krylov_iteration::iterate;
-use super::{Eigenvectors, Method, Problem, Solution};
+use super::{Eigenvectors, Method, Problem, Size, Solution};
 use crate::compute::Device;
 use crate::operator::{Operator, Precision};
+use crate::options::{Caps, Entry, Kind, Opt};
 use crate::training::{Checkpoint, Saving};
 use crate::{Error, FitContext, Result};
 use ndarray::Array2;
+
+static TOLERANCE: Opt = Opt {
+    name: "tolerance",
+    aliases: &[],
+    value: "RESIDUAL",
+    help: "residual at which a pair is done [default: 1e-6]",
+    kind: Kind::Positive,
+};
 
 /// The top k pairs by block Krylov iteration on the operator. K is kept in memory only where it fits easily;
 /// otherwise, and always on a GPU, every product computes it anew, tile by tile, and only time bounds n.
@@ -33,6 +44,20 @@ impl Krylov {
     /// ```
     pub fn to(tolerance: f64) -> Krylov {
         Krylov { tolerance, checkpoint: None }
+    }
+
+    pub(crate) fn entry() -> Entry<Size> {
+        Entry {
+            name: "krylov",
+            aliases: &[],
+            about: "the leading pairs to the tolerance, without storing the kernel matrix",
+            options: [&[&TOLERANCE][..], &Checkpoint::OPTIONS].concat(),
+            can: Caps { shards: true, ..Caps::default() },
+            build: Box::new(|o, _| {
+                let usual = o.take(&TOLERANCE)?.map_or_else(Krylov::default, Krylov::to);
+                Ok(Box::new(Krylov { checkpoint: Checkpoint::of(o)?, ..usual }))
+            }),
+        }
     }
 }
 

@@ -45,7 +45,8 @@ pub enum Landmarks {
 pub(super) const CHOOSING: &str = "choice of landmarks";
 
 impl Landmarks {
-    const NAMES: [(&'static str, Landmarks); 4] = [
+    /// The choices by name.
+    pub const NAMED: [(&'static str, Landmarks); 4] = [
         ("uniform", Landmarks::Uniform),
         ("kmeans++", Landmarks::KMeansPlusPlus),
         ("leverage", Landmarks::LeverageScores),
@@ -105,7 +106,7 @@ impl FromStr for Landmarks {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        by_name("choice of landmarks", text, &Self::NAMES)
+        by_name("choice of landmarks", text, &Self::NAMED)
     }
 }
 

@@ -13,7 +13,8 @@
 //! | [`Positive`] | positive random features of `exp(x·x')` |
 //! | [`neural`] | trained networks: NeuralEF, SpIN, nested low-rank, Ritz |
 //!
-//! To add a method: one file that implements [`Method`], and its line here.
+//! To add a method: one file that implements [`Method`] and declares its entry, its `mod` line here, and its line in
+//! `learn/spectra.rs`.
 
 mod blocks;
 mod certificate;
@@ -24,6 +25,7 @@ mod fourier;
 mod krylov;
 mod krylov_iteration;
 mod landmarks;
+mod negative;
 pub mod neural;
 mod nystrom;
 mod positive;
@@ -40,6 +42,7 @@ pub use fourier::Fourier;
 pub use krylov::{Krylov, TopPairs, top_pairs};
 pub use landmarks::Landmarks;
 pub(crate) use landmarks::{draw, running_sums};
+pub(crate) use negative::Negative;
 pub use nystrom::{Nystrom, NystromFeatures, NystromRitz};
 pub use positive::Positive;
 pub use random_features::RandomFeatures;
@@ -50,10 +53,12 @@ pub(crate) use saved::{FEATURES, features};
 
 pub use crate::operator::{Extension, Features, Points};
 
+use crate::compute::Math;
 use crate::data::Rows;
 use crate::finite::finite_rows;
 use crate::model::Bundle;
 use crate::operator::{KernelOperator, Operator, Precision, profile_bytes};
+use crate::options::Builds;
 use crate::{Error, FitContext, Result, fail_if};
 use ndarray::Array2;
 use serde::{Deserialize, Serialize};
@@ -165,6 +170,11 @@ pub trait Method {
         )))
     }
 
+    /// What it takes to find the pairs where the points are not in memory; none where it needs all of them.
+    fn blocks(&self) -> Option<BlockSize> {
+        None
+    }
+
     /// Eigenvalues and eigenvectors of K itself: for uses that need no function outside the sample.
     fn eigenvectors(&self, problem: &Problem) -> Result<Eigenvectors> {
         let solution = self.solve(problem)?;
@@ -176,6 +186,37 @@ pub trait Method {
         let values = solution.eigenvalues.iter().map(|μ| μ * n).collect();
         Ok(Eigenvectors { values, vectors: ψ / n.sqrt(), notes: solution.notes })
     }
+}
+
+/// What a method computes with where points are read in blocks. Example: [`Entry`](crate::options::Entry).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockSize {
+    /// Features of a point.
+    pub features: usize,
+    /// Landmarks among the points, which stay in memory.
+    pub landmarks: usize,
+}
+
+/// What a method is built for. Example: [`Entry`](crate::options::Entry).
+#[derive(Clone, Copy, Debug)]
+pub struct Size {
+    /// Points.
+    pub n: usize,
+    /// Pairs.
+    pub k: usize,
+    /// How a GPU rounds the factors of the products of networks; the usual way where it is not said.
+    pub math: Option<Math>,
+}
+
+impl Size {
+    /// For `k` pairs of `n` points.
+    pub fn new(n: usize, k: usize) -> Size {
+        Size { n, k, math: None }
+    }
+}
+
+impl Builds for Size {
+    type Built = Box<dyn Method + Send>;
 }
 
 /// What [`Method::eigenvectors`] returns.
@@ -321,7 +362,15 @@ impl Spectrum {
         // The pairs are found: an interrupt during the certificate does not lose them.
         let _keeps = problem.context.keeps_best();
         let certificate = Certificate::measure(problem, &solution, held_out)?;
-        let (solution, certificate) = neural::unless_worse(problem, solution, certificate, held_out)?;
+        let (mut solution, mut certificate) = neural::unless_worse(problem, solution, certificate, held_out)?;
+        if let Some(negative) = Negative::of(operator, &problem.context)? {
+            certificate.has_negative(&negative, &solution.eigenvalues);
+            solution.notes.push(negative.note());
+        }
+        if let Some(missed) = neural::Missed::by(&solution, problem)? {
+            certificate.has_missed(&missed, &solution.eigenvalues);
+            solution.notes.push(missed.note(&solution.eigenvalues));
+        }
         let by_samples = match (operator.low_rank(), operator.points(), solution.features.inputs()) {
             (Some(functions), Some(x), Some(_)) => {
                 let psi = solution.features.project(x.into(), solution.coefficients.view())?;

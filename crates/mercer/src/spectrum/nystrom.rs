@@ -1,7 +1,9 @@
+//! Nyström's method.
+
 use super::covariance::{self, BLOCK, covariance, covariance_on, principal_pairs};
 use super::exact::decomposed;
 use super::ritz::{over_roots, ritz_pairs};
-use super::{BlockProblem, Landmarks, Method, Problem, Solution, check_columns, zero_threshold};
+use super::{BlockProblem, BlockSize, Landmarks, Method, Problem, Size, Solution, check_columns, zero_threshold};
 use crate::compute::Device;
 use crate::context::ONE_STEP;
 use crate::data::Rows;
@@ -12,12 +14,28 @@ use crate::operator::{
     Extension, Factor, KernelFeatures, Operator, Pair, Precision, Real, Side, Strips, Workspace, gram, in_precision,
     ranges, typed,
 };
+use crate::options::{Caps, Entry, Kind, Opt};
 use crate::{Error, FitContext, Result, fail_if};
 use faer::{Accum, Par};
 use ndarray::{Array2, ArrayView2, ArrayViewMut2, Axis, s};
 use rayon::prelude::*;
 use std::any::Any;
 use std::ops::Range;
+
+static LANDMARKS: Opt = Opt {
+    name: "landmarks",
+    aliases: &[],
+    value: "N",
+    help: "number of landmarks [default: 500, or twice the number of pairs where that is more]",
+    kind: Kind::Count(1),
+};
+static CHOICE: Opt = Opt {
+    name: "choice",
+    aliases: &[],
+    value: "CHOICE",
+    help: "how the landmarks are chosen among the points [default: kmeans++]",
+    kind: Kind::Word(|| Landmarks::NAMED.map(|(word, _)| word).to_vec()),
+};
 
 /// Nyström's method: the eigenpairs, over all n points, of the kernel `κ(x,Z) κ(Z,Z)⁺ κ(Z,x')` that the landmarks Z
 /// leave of κ. With every point a landmark it is exact.
@@ -46,6 +64,22 @@ impl Nystrom {
         Nystrom { landmarks: (2 * k).max(500).min(n), choice: Landmarks::KMeansPlusPlus }
     }
 
+    pub(crate) fn entry() -> Entry<Size> {
+        Entry {
+            name: "nystrom",
+            aliases: &[],
+            about: "approximate, from a few landmark points; time grows like n",
+            options: vec![&LANDMARKS, &CHOICE],
+            can: Caps::default(),
+            build: Box::new(|o, size| {
+                let usual = Nystrom::usual(size.n, size.k);
+                let landmarks = o.take(&LANDMARKS)?.unwrap_or(usual.landmarks);
+                let choice = o.take_word(&CHOICE, &Landmarks::NAMED)?.unwrap_or(usual.choice);
+                Ok(Box::new(Nystrom { landmarks, choice }))
+            }),
+        }
+    }
+
     /// Rows of the landmarks, where the problem fits into memory.
     fn landmarks(&self, problem: &Problem) -> Result<Vec<usize>> {
         let (n, m, context) = (problem.operator.n(), self.landmarks, &problem.context);
@@ -69,6 +103,10 @@ impl Nystrom {
 impl Method for Nystrom {
     fn name(&self) -> String {
         "nystrom".into()
+    }
+
+    fn blocks(&self) -> Option<BlockSize> {
+        Some(BlockSize { features: self.landmarks, landmarks: self.landmarks })
     }
 
     /// With features `Φ = κ(X,Z) N` `[n, r]` as in [`NystromFeatures`], the pairs are those of `ΦᵀΦ/n`:

@@ -1,19 +1,35 @@
 //! Random features: projections on random directions, and a function of them while they are in cache.
 
 use super::covariance::{covariance, covariance_on, principal_pairs};
-use super::{BlockProblem, Problem, Solution, check_columns};
+use super::{BlockProblem, Problem, Sampling, Solution, check_columns};
 use crate::compute::Device;
 use crate::data::Rows;
 use crate::linalg::{Panel, matmul_into};
 use crate::model::Bundle;
 use crate::operator::memory::zeros;
 use crate::operator::{Extension, Features, Points, Precision, Real, in_precision, ranges, typed};
+use crate::options::{Kind, Opt};
 use crate::simd::{Num, vectorized};
 use crate::{Error, Result, fail_if};
 use faer::{Accum, Par};
 use ndarray::{Array1, Array2, ArrayView1, Axis, Zip, s};
 use rayon::prelude::*;
 use std::any::Any;
+
+pub(super) static FEATURES: Opt = Opt {
+    name: "features",
+    aliases: &[],
+    value: "N",
+    help: "number of random features [default: 1000, or twice the number of pairs where that is more]",
+    kind: Kind::Count(1),
+};
+pub(super) static SAMPLING: Opt = Opt {
+    name: "sampling",
+    aliases: &[],
+    value: "SAMPLING",
+    help: "how their directions are drawn [default: orthogonal]",
+    kind: Kind::Word(|| Sampling::NAMED.map(|(word, _)| word).to_vec()),
+};
 
 /// A random feature map φ with `E[φ(x)·φ(x')] = κ(x,x')`, from [`Self::fourier`] or [`Self::positive`].
 pub struct RandomFeatures {

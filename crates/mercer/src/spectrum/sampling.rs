@@ -26,7 +26,8 @@ pub enum Sampling {
 }
 
 impl Sampling {
-    const NAMES: [(&'static str, Sampling); 3] =
+    /// The ways by name.
+    pub const NAMED: [(&'static str, Sampling); 3] =
         [("plain", Sampling::Plain), ("orthogonal", Sampling::Orthogonal), ("qmc", Sampling::QuasiMonteCarlo)];
 
     /// `count` vectors of `d + extra` standard normals, `[count, d + extra]`; the first `d` of each are the direction.
@@ -55,7 +56,7 @@ impl FromStr for Sampling {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        by_name("sampling", text, &Self::NAMES)
+        by_name("sampling", text, &Self::NAMED)
     }
 }
 

@@ -142,7 +142,7 @@ impl Settings {
         search(|all| {
             let loss = |s: &f64| {
                 let scores = predictive::scores(mean, f, *s, self.predictive, seed);
-                likelihood.mean_loss(scores.view(), scores.view())
+                likelihood.mean_loss(scores.view())
             };
             Ok(all.iter().map(loss).collect())
         })

@@ -155,7 +155,7 @@ pub fn laplace(name: &'static str, method: LaplaceMethod, number: bool) -> Model
     let data = Labelled { x, labels, classes, numbers, image: None };
     let net = if number { "dense(6) tanh dense(1)" } else { "dense(6) bn relu dense(3)" };
     let network = Classifier::new(net, &data, Device::Cpu, 0).unwrap();
-    let fitted = Laplace::new(method).fit(&network.into(), &data, None, &FitContext::default()).unwrap();
+    let fitted = Laplace::new(method).fit(&network.into(), &data, Some(&data), &FitContext::default()).unwrap();
     Model::of(name, |path| fitted.save(path), Box::new(predicted))
 }
 
@@ -242,7 +242,7 @@ pub fn models() -> Vec<Model> {
         estimator_with_schema(),
         spectrum("nystrom", by(&Nystrom { landmarks: 10, choice: Landmarks::Uniform }, "rbf(1)")),
         spectrum("rff", by(&Fourier { features: 20, sampling, ritz: false }, "rbf(1)")),
-        spectrum("positive", by(&Positive { features: 20, sampling }, "expdot(2)")),
+        spectrum("positive", by(&Positive { features: 20, sampling, exact_norm: true }, "expdot(2)")),
         spectrum("networks", network),
         spectrum("samples", fit(&Exact, &plain, 3)),
         spectrum("factorised samples", fit(&Exact, &samples(true), 3)),

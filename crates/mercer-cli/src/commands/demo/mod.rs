@@ -3,23 +3,22 @@
 mod page;
 
 use crate::context::Context;
-use crate::methods::{Options, methods};
-use crate::output::Output;
+use crate::output::{NewFile, Output};
 use crate::text;
 use clap::Args;
 use mercer::data::{Dataset, digits};
 use mercer::kernel::{Expression, Kernel};
-use mercer::spectrum::{Problem, Spectrum};
-use mercer::{Error, FitContext, Result};
+use mercer::options::Options;
+use mercer::spectrum::{Problem, Size, Spectrum};
+use mercer::{Error, FitContext, Result, learn};
 use serde_json::json;
-use std::path::PathBuf;
 
 /// Decompose a kernel on embedded data by every method, and write a report
 #[derive(Args)]
 pub struct Demo {
     /// Report to write
     #[arg(long, short, value_name = "FILE", default_value = "report/demo.html")]
-    out: PathBuf,
+    out: NewFile,
 }
 
 const KERNEL: &str = "rbf(lengthscale=median)";
@@ -48,7 +47,7 @@ impl Demo {
             "kernel": found.exact().origin.kernel,
             "n": found.exact().origin.n,
             "k": K,
-            "methods": found.spectra.iter().map(super::fit::fitted).collect::<Vec<_>>(),
+            "methods": found.spectra.iter().map(|spectrum| super::fit::fitted(spectrum, None)).collect::<Vec<_>>(),
             "unsuited": found.unsuited,
             "out": out,
         });
@@ -70,15 +69,15 @@ fn find(context: &Context) -> Result<Found> {
     let (x, held_out_x) = (train.x.to_f64(), held_out.x.to_f64());
     let kernel = Expression::parse(KERNEL)?.resolve(x.view(), context.seed)?;
     let (mut spectra, mut unsuited) = (Vec::new(), Vec::new());
-    for (i, entry) in methods().iter().enumerate() {
+    for (i, entry) in learn::spectra().entries.iter().enumerate() {
         let bar = context.bar();
         // Part of a demonstration is none: an interrupt ends it.
         let fit_context = FitContext { data: "digits", interrupt: None, ..context.fit(&bar) };
-        let stage = fit_context.stage("method", i + 1, methods().len());
+        let stage = fit_context.stage("method", i + 1, learn::spectra().entries.len());
         let fit_context = FitContext { progress: &stage, ..fit_context };
         let operator = fit_context.kernel_operator(&kernel, x.view())?;
         let problem = Problem { operator: &operator, k: K, context: fit_context };
-        let method = (entry.make)(&Options::default(), train.n(), K);
+        let method = learn::spectra().build(entry.name, Options::none(), &Size::new(train.n(), K))?;
         match Spectrum::fit(method.as_ref(), &problem, Some(held_out_x.view().into())) {
             Ok(spectrum) => spectra.push(spectrum),
             // The advice after the semicolon does not apply here.

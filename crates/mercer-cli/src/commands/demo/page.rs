@@ -32,7 +32,7 @@ pub fn page(found: &Found, context: &Context) -> Result<Report> {
         .section("Spectrum")
         .figure(
             &page::eigenvalues(exact, &found.spectra[1..]),
-            "Eigenvalues on a logarithmic axis; the band is the exact method's 95 % interval.",
+            "Eigenvalues on a logarithmic axis; the band is the 95 % interval of the Rayleigh quotients of the exact method.",
         )
         .figure(&page::residuals(&found.spectra), "Residual of each pair on the held-out digits.")
         .section("Eigenfunctions")

@@ -152,6 +152,11 @@ impl ConvolutionPlan {
         }
     }
 
+    /// Queues the convolution of the arrays at the addresses `x`, `w` and `y`, two of which it reads and one of which it writes.
+    ///
+    /// # Safety
+    /// The handle is of the current context; the addresses are of device memory with the sizes of the plan, and `workspace` has its bytes; all
+    /// of it lives until the queue has passed.
     unsafe fn queue(
         &self,
         handle: sys::cudnnHandle_t,
@@ -182,6 +187,9 @@ impl ConvolutionPlan {
 
 /// cuDNN's highest-ranked algorithm that works, is deterministic, fits into the workspace, and computes in f32 unless TF32 is
 /// allowed; the bytes of its workspace, and its arithmetic. The ranking does not depend on measurements.
+///
+/// # Safety
+/// The handle and the descriptors exist, and the descriptors are set.
 unsafe fn best_algorithm(
     handle: sys::cudnnHandle_t,
     (x, w, y): (sys::cudnnTensorDescriptor_t, sys::cudnnFilterDescriptor_t, sys::cudnnTensorDescriptor_t),

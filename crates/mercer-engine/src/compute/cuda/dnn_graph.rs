@@ -131,6 +131,11 @@ impl GraphPlan {
         }
     }
 
+    /// Queues the plan on the arrays at the addresses, in the order of their names.
+    ///
+    /// # Safety
+    /// The handle is of the current context; the addresses are of device memory with the sizes of the plan, and `workspace` has its bytes; all
+    /// of it lives until the queue has passed.
     unsafe fn queue(&self, handle: sys::cudnnHandle_t, addresses: [u64; 3], workspace: u64) -> Result<(), Status> {
         // SAFETY: promised by the caller; the pack is freed after the call that reads it.
         unsafe {
@@ -156,6 +161,10 @@ fn done(status: Status) -> Result<(), Status> {
     if status == Status::CUDNN_STATUS_SUCCESS { Ok(()) } else { Err(status) }
 }
 
+/// An empty descriptor.
+///
+/// # Safety
+/// cuDNN is loaded, and the caller destroys the descriptor.
 unsafe fn create(kind: Kind) -> Result<cudnnBackendDescriptor_t, Status> {
     let mut descriptor = std::ptr::null_mut();
     // SAFETY: writes the descriptor.
@@ -164,12 +173,18 @@ unsafe fn create(kind: Kind) -> Result<cudnnBackendDescriptor_t, Status> {
 }
 
 /// Sets an attribute whose elements are those of `values`.
+///
+/// # Safety
+/// The descriptor exists and is not finished, and elements of this attribute are of type `T`, which `kind` names.
 unsafe fn set<T>(to: cudnnBackendDescriptor_t, name: Name, kind: Type, values: &[T]) -> Result<(), Status> {
     // SAFETY: reads as many elements as there are; the caller gives them the type that `kind` says.
     done(unsafe { sys::cudnnBackendSetAttribute(to, name, kind, values.len() as i64, values.as_ptr().cast()) })
 }
 
 /// Reads at most as many elements of an attribute as `values` has; returns how many there were.
+///
+/// # Safety
+/// The descriptor exists and is finished, and elements of this attribute are of type `T`, which `kind` names.
 unsafe fn get<T>(from: cudnnBackendDescriptor_t, name: Name, kind: Type, values: &mut [T]) -> Result<usize, Status> {
     let mut count = 0;
     let to = values.as_mut_ptr().cast();
@@ -178,12 +193,19 @@ unsafe fn get<T>(from: cudnnBackendDescriptor_t, name: Name, kind: Type, values:
     Ok((count.max(0) as usize).min(values.len()))
 }
 
+/// Ends the settings of a descriptor.
+///
+/// # Safety
+/// The descriptor exists, and so do those that its attributes name.
 unsafe fn finish(descriptor: cudnnBackendDescriptor_t) -> Result<(), Status> {
     // SAFETY: the caller has created it.
     done(unsafe { sys::cudnnBackendFinalize(descriptor) })
 }
 
 /// An array of bf16 in which the second of the extents `[n, c, h, w]` varies fastest, by its number among [`NAMES`].
+///
+/// # Safety
+/// cuDNN is loaded, and the caller destroys the descriptor.
 unsafe fn array(name: i64, extents: [usize; 4]) -> Result<cudnnBackendDescriptor_t, Status> {
     let extents = extents.map(|n| n as i64);
     let [_, c, h, w] = extents;
@@ -202,6 +224,9 @@ unsafe fn array(name: i64, extents: [usize; 4]) -> Result<cudnnBackendDescriptor
 }
 
 /// The graph of one convolution.
+///
+/// # Safety
+/// The handle is of the current context, and the caller destroys the descriptor.
 unsafe fn operation_graph(
     handle: sys::cudnnHandle_t,
     (shape, batch, direction): Key,
@@ -278,6 +303,9 @@ unsafe fn operation_graph(
 }
 
 /// Configurations of engines in cuDNN's order.
+///
+/// # Safety
+/// The graph exists and is finished, and the caller destroys the descriptors.
 unsafe fn ranked(
     graph: cudnnBackendDescriptor_t,
     mode: sys::cudnnBackendHeurMode_t,
@@ -300,6 +328,9 @@ unsafe fn ranked(
 }
 
 /// Whether an engine has the same bits every time and does not sum in bf16.
+///
+/// # Safety
+/// The configuration exists and is finished.
 unsafe fn is_exact(configuration: cudnnBackendDescriptor_t) -> bool {
     use sys::cudnnBackendNumericalNote_t as Note;
     // SAFETY: the configuration is one of cuDNN's own, and the elements have the types that are asked for.
@@ -320,6 +351,9 @@ unsafe fn is_exact(configuration: cudnnBackendDescriptor_t) -> bool {
 }
 
 /// The plan of a configuration, if it fits into the workspace.
+///
+/// # Safety
+/// The handle is of the current context, and the configuration exists and is finished.
 unsafe fn planned(handle: sys::cudnnHandle_t, configuration: cudnnBackendDescriptor_t) -> Result<GraphPlan, Status> {
     // SAFETY: handle and configuration are valid, and the elements have the types that are asked for.
     unsafe {

@@ -39,6 +39,7 @@ pub struct Gpu {
 // SAFETY: a thread may use the context after making it current, which every method does first; cuBLAS, cuSOLVER, cuDNN,
 // the pool and the modules are behind locks.
 unsafe impl Send for Gpu {}
+// SAFETY: as above.
 unsafe impl Sync for Gpu {}
 
 /// The device `ordinal`. The first call opens it.

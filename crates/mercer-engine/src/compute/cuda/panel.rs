@@ -254,7 +254,7 @@ fn sums_on_device([n, b]: [usize; 2], x: &Buffer, sum: Sum<'_>) -> Result<Buffer
     let width = b.next_power_of_two().min(32);
     let arguments = args![n, b, per, Arg::size(width), kind, x, y, theta.as_ref(), part];
     let grid = [b.div_ceil(width) as u32, chunks as u32, 1];
-    // SAFETY (both): the panels are [n, b]; `part` holds b sums of each chunk, and `out` b sums.
+    // SAFETY: of both launches: the panels are [n, b]; `part` holds b sums of each chunk, and `out` b sums.
     unsafe {
         gpu.launch(compiled(), "column_sums", grid, BLOCK, 0, &arguments);
         gpu.launch(compiled(), "finish_sums", [b as u32, 1, 1], BLOCK, 0, &args![b, chunks, part, out]);

@@ -218,7 +218,7 @@ pub(in crate::compute) fn top_pairs(
     let fits = 8 * p * p + 1024 <= gpu.shared_memory as usize;
     let shared = if fits { 8 * p * p } else { 0 };
     let arguments = args![size, floor, nearly, fits, l, kept, rank];
-    // SAFETY (both): the matrices are `[p, p]`, and `kept` has p + 1 words, of which `rank` is the last.
+    // SAFETY: of both launches: the matrices are `[p, p]`, and `kept` has p + 1 words, of which `rank` is the last.
     unsafe {
         gpu.launch(compiled(), "factor_kept", [1, 1, 1], 1024, shared as u32, &arguments);
         gpu.launch(compiled(), "whiten", [p as u32, 1, 1], 32, 8 * p as u32, &args![size, v, l, kept, w]);

@@ -7,7 +7,7 @@ use crate::Result;
 use crate::compute::Storage::{self, Cuda, Host};
 use crate::compute::cuda::{Buffer, gpu, panel as cuda};
 use crate::compute::{Device, ledger};
-use faer::{Accum, Par};
+use faer::Accum;
 use ndarray::{Array1, Array2, ArrayView2, Axis, Zip, aview1, concatenate, s};
 use std::ops::Range;
 
@@ -253,7 +253,7 @@ impl Panel {
         self.deal.check_same(small)?;
         match (&mut self.storage, &tall.storage) {
             (Host(a), Host(t)) => {
-                matmul_into(a.view_mut(), Accum::Add, t.view(), small, alpha, Par::rayon(0));
+                matmul_into(a.view_mut(), Accum::Add, t.view(), small, alpha, faer::get_global_parallelism());
                 Ok(())
             }
             _ => self.product(alpha, tall, small, 1.0),

@@ -170,7 +170,7 @@ impl ToldWords {
     /// Adds the words to those of the ranks before.
     fn into(self, words: &mut Cells, counts: &mut Vec<u64>) -> Places {
         let mut add = |(word, count): (String, u64)| {
-            let place = words.word(word.as_bytes());
+            let place = words.word(&word);
             counts.resize(words.word_count(), 0);
             counts[place as usize] += count;
             place

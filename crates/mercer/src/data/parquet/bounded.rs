@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{self, BufReader, Read};
 
+use crate::budget::Budget;
 use bytes::Bytes;
 use parquet::errors::ParquetError;
 use parquet::file::reader::{ChunkReader, Length};
@@ -17,7 +18,13 @@ const PAGE_PER_BYTE: u64 = 1 << 12;
 pub(super) struct Bounded {
     pub file: File,
     pub len: u64,
+    pub budget: Budget,
 }
+
+/// The error for a page of so many MiB.
+#[derive(Debug, thiserror::Error)]
+#[error("a page of {0} MiB, too large for the memory budget; allow a larger memory budget")]
+pub(super) struct TooLarge(u64);
 
 impl Length for Bounded {
     fn len(&self) -> u64 {
@@ -36,6 +43,8 @@ impl ChunkReader for Bounded {
                 let (page, len) = (size >> 20, self.len);
                 Err(ParquetError::General(format!("a page promises {page} MiB in a file of {len} bytes")))
             }
+            // A page is in memory as it is stored, unpacked, and as values.
+            Some(size) if !self.budget.allows(3 * size) => Err(ParquetError::External(TooLarge(size >> 20).into())),
             _ => self.file.get_read(start).map(BoundedReader),
         }
     }

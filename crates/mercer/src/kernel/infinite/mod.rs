@@ -44,7 +44,7 @@ pub(crate) use network::{DEEPEST, Network, Step, Variances};
 pub(in crate::kernel) use images::value;
 pub(in crate::kernel) use network::parse_shape;
 
-use super::parameter::{SCALE_OF_INPUTS, one_for_each};
+use super::parameter::{SCALE_OF_INPUTS, lengthscale_of_each};
 use super::text::argument;
 use super::{Formula, Kind, Median, Pair, Parameter, Statistic, Value};
 use crate::compute::Activation;
@@ -123,7 +123,7 @@ impl<const NTK: bool> Formula for Infinite<NTK> {
             _ => None,
         };
         let variances = Variances { weight: number(2), bias: number(3) };
-        let (lengthscale, columns) = (number(6), one_for_each(Self::NAME, arguments, inputs)?);
+        let (lengthscale, columns) = (number(6), lengthscale_of_each(Self::NAME, Self::PARAMETERS, arguments, inputs)?);
         let Some(layers) = word(4) else {
             let phi = word(1).map_or(Ok(Activation::Relu), Activation::parse)?;
             network::require_kernel(phi)?;

@@ -37,6 +37,8 @@ impl Lift {
             Some(Base::Custom(_)) => return None,
             Some(Base::Cosine(_)) => (OVER_NORM, 1.0, scale),
             Some(Base::ArcCosine(formula)) => (OVER_NORM, if formula.order == 0.0 { 1.0 } else { 0.5 }, scale),
+            // The device lifts all columns by one period.
+            Some(Base::Periodic(formula)) if formula.periods.is_some() => return None,
             Some(Base::Periodic(formula)) => {
                 (PERIODIC, formula.period, formula.columns.as_deref().map(<[f64]>::to_vec))
             }

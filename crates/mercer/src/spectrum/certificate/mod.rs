@@ -2,7 +2,8 @@
 
 mod population;
 
-use super::{BlockProblem, Problem, Solution};
+use super::neural::Missed;
+use super::{BlockProblem, Negative, Problem, Solution};
 use crate::compute::Device;
 use crate::context::ONE_STEP;
 use crate::finite::finite_rows;
@@ -34,7 +35,8 @@ pub struct Certificate {
     /// n points only. The estimate of its square has no bias; where it is negative, this is 0. None where `μ_j = 0` or
     /// fewer than ten points were held out.
     pub population_residual: Vec<Option<f64>>,
-    /// With 95 % confidence, [`Self::population_residual`] without its sampling error is at most this.
+    /// With 95 % confidence, [`Self::population_residual`] without its sampling error is at most this. None also from the first pair on whose
+    /// residual the held-out points cannot bound below 1.
     pub population_bound: Vec<Option<f64>>,
     /// `max_ij |⟨ψ_i,ψ_j⟩ − δ_ij|` over the held-out points, pairs of zero eigenvalue left out.
     pub orthonormality: f64,
@@ -44,8 +46,9 @@ pub struct Certificate {
     pub trace_kind: TraceKind,
     /// `Σ_j μ_j / trace`
     pub trace_captured: f64,
-    /// 95 % confidence interval of `⟨ψ_j,Kψ_j⟩/⟨ψ_j,ψ_j⟩` under q, from the held-out points; it differs from the true
-    /// eigenvalue by the square of the residual. None where `μ_j = 0` or fewer than ten points were held out. With a kernel
+    /// 95 % confidence interval of `⟨ψ_j,Kψ_j⟩/⟨ψ_j,ψ_j⟩` under q for the function that was found, from the held-out points alone. This number
+    /// differs from a true eigenvalue by the square of the residual. The eigenvalue `μ_j` of the sample, which is larger on average, may lie
+    /// outside. None where `μ_j = 0` or fewer than ten points were held out. With a kernel
     /// that grows without bound, such as a polynomial, on points with heavy tails, the tails that no sample shows decide the
     /// eigenvalue, and the interval is too short. Where `κ(x,x)` is the same for all points, it ends there at the latest: the
     /// eigenvalues add up to it.
@@ -56,6 +59,14 @@ pub struct Certificate {
     /// functions of which only the span has a meaning. False where the method does not know the next eigenvalue.
     #[serde(default)]
     pub cuts_group: bool,
+    /// `Σ_{λ<0} |λ| / Σ|λ|` over the eigenvalues of a matrix that is not positive semi-definite, else 0. Where it is not, [`Self::trace_captured`]
+    /// is the share of `Σ|λ|`.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub negative: f64,
+}
+
+fn is_zero(share: &f64) -> bool {
+    *share == 0.0
 }
 
 /// How the trace of the kernel was found. Example: [`Spectrum`](crate::spectrum::Spectrum).
@@ -157,6 +168,22 @@ impl Certificate {
         fitted.certificate(solution, (ψ.view(), rounding), &*elsewhere, held_out.map_or(0, |h| h.count()), context)
     }
 
+    /// Takes account of negative eigenvalues: with them, the trace is no sum of absolute eigenvalues.
+    pub(super) fn has_negative(&mut self, negative: &Negative, μ: &[f64]) {
+        self.negative = negative.share;
+        let all = self.trace + 2.0 * negative.sum;
+        self.trace_captured = if all > 0.0 { (μ.iter().sum::<f64>() / all).min(1.0) } else { 0.0 };
+    }
+
+    /// Takes account of a pair that was not found: those that are not shown to be larger are not simple.
+    pub(super) fn has_missed(&mut self, missed: &Missed, μ: &[f64]) {
+        for (standing, μ) in self.standing.iter_mut().zip(μ) {
+            if *standing == Standing::Simple && *μ <= missed.quotient + RESOLVED * missed.error {
+                *standing = Standing::Unresolved;
+            }
+        }
+    }
+
     /// The mean over the pairs of `min(1, residual)`; a missing pair counts as 1.
     pub fn mean_residual(&self) -> f64 {
         let sum: f64 = self.residual.iter().map(|r| r.map_or(1.0, |r| r.min(1.0))).sum();
@@ -202,7 +229,11 @@ impl Fitted<'_> {
         let residual = per_pair(μ, |j| (basis.freedom(j) * ratio(error.view(), ψ, j)).sqrt() / μ[j]);
         let stage = context.stage("certificate", 4, 4);
         let context = FitContext { progress: &stage, ..*context };
-        let population = Population::new(operator, ψ, μ, &context)?;
+        // The functions were fitted to the fitted points: what these show says nothing of fresh ones.
+        let population = match held_out {
+            0 => vec![Population::default(); μ.len()],
+            _ => Population::new(operator, ψ, μ, &context)?,
+        };
         let within = |[low, high]: [f64; 2]| [low.min(self.most), high.min(self.most)];
         let (standing, cuts_group) = standings(μ, solution.next, &residual, (self.at_points, &self.deal), self.n)?;
         Ok(Certificate {
@@ -218,6 +249,7 @@ impl Fitted<'_> {
             standing,
             cuts_group,
             residual,
+            negative: 0.0,
         })
     }
 }

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 /// Points whose functions are evaluated at a time.
-const STRIP: usize = 4096;
+pub(super) const STRIP: usize = 4096;
 
 /// What counts as one function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -61,19 +61,12 @@ impl Functions {
         device: Device,
         rng: &Rng,
     ) -> Result<Functions> {
-        let network = Network::new(&without_final_norm(architecture, inputs)?, inputs, count)?;
-        Functions::drawn(network, Layout::Networks, normalise, device, rng)
+        Functions::drawn(separate_networks(architecture, inputs, count)?, Layout::Networks, normalise, device, rng)
     }
 
     /// The last hidden units of `architecture`, each one function: all layers but the last dense one, which is solved for.
     pub fn hidden_units(architecture: &str, inputs: usize, device: Device, rng: &Rng) -> Result<Functions> {
-        let hidden = without_final_norm(architecture, inputs)?.hidden_units();
-        fail_if!(
-            hidden.layers.is_empty(),
-            "\"{architecture}\" has no hidden layer whose units could be combined; write for example dense(64) sincos dense(1)"
-        );
-        let network = Network::new(&hidden, inputs, 1)?;
-        Functions::drawn(network, Layout::Units, false, device, rng)
+        Functions::drawn(network_of_units(architecture, inputs)?, Layout::Units, false, device, rng)
     }
 
     /// The outputs of one network of `architecture`, each one function; where `centre` is set, the mean over the batch is subtracted
@@ -89,9 +82,9 @@ impl Functions {
         Ok(Functions { centre, ..Functions::drawn(network, Layout::Units, normalise, device, rng)? })
     }
 
-    /// From a network whose numbers are drawn, if there is memory for them.
+    /// From a network whose numbers are drawn, if the system has memory for them: a method asks its own budget before.
     fn drawn(network: Network, layout: Layout, normalise: bool, device: Device, rng: &Rng) -> Result<Functions> {
-        Budget::of_free_memory().require_network(&network, 2)?;
+        Budget::of_free_memory().require_network(&network, 2, 0)?;
         let parameters = network.init(device, rng)?;
         Functions::from_parts(network, parameters, layout, normalise)
     }
@@ -433,6 +426,21 @@ fn wide(values: &Tensor) -> Result<Array2<f64>> {
     let (k, host) = (values.shape()[0], values.to_host()?);
     let points = host.len() / k.max(1);
     Ok(Array2::from_shape_fn((points, k), |(b, j)| f64::from(host[j * points + b])))
+}
+
+/// `count` networks of one architecture, less the norms at its end; nothing is drawn.
+pub(super) fn separate_networks(architecture: &str, inputs: usize, count: usize) -> Result<Network> {
+    Network::new(&without_final_norm(architecture, inputs)?, inputs, count)
+}
+
+/// All layers of `architecture` but the last dense one; nothing is drawn.
+pub(super) fn network_of_units(architecture: &str, inputs: usize) -> Result<Network> {
+    let hidden = without_final_norm(architecture, inputs)?.hidden_units();
+    fail_if!(
+        hidden.layers.is_empty(),
+        "\"{architecture}\" has no hidden layer whose units could be combined; write for example dense(64) sincos dense(1)"
+    );
+    Network::new(&hidden, inputs, 1)
 }
 
 /// The architecture in full, less the norms at its end.

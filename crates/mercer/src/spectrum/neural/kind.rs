@@ -5,6 +5,7 @@ use super::{
 };
 use crate::Result;
 use crate::compute::Device;
+use crate::options::{Opt, Options};
 use crate::rng::Rng;
 use std::ops::Deref;
 
@@ -15,6 +16,16 @@ pub trait Recipe {
 
     /// What it does, in a few words.
     fn about(&self) -> &'static str;
+
+    /// The options that it takes beside those of training.
+    fn options(&self) -> Vec<&'static Opt> {
+        vec![]
+    }
+
+    /// It as the options want it, where they change it.
+    fn with_options(&self, _: &mut Options) -> Result<Option<Kind>> {
+        Ok(None)
+    }
 
     /// The objective for the top `k` pairs by `functions`, which [`Recipe::functions`] made.
     fn objective(&self, functions: &Functions, k: usize) -> Result<Box<dyn Objective>>;

@@ -1,5 +1,6 @@
 //! Neural eigenfunctions as a method like the others.
 
+use super::functions::{STRIP, network_of_units, separate_networks};
 use super::training::{pairs_of, validation_sample};
 use super::{FunctionOperator, Functions, Kind, NetworkFeatures, OnData, Pairs, Settings, Trained};
 use super::{rayleigh_ritz, train};
@@ -101,10 +102,18 @@ impl Neural {
     /// Refuses networks and samples that the memory has no room for, before they are drawn and read.
     fn require(&self, problem: &Problem) -> Result<()> {
         let budget = problem.context.budget;
-        if let Some(given) = &self.architecture {
-            let networks = if self.kind.solves_last_layer() { 1 } else { problem.k };
-            let inputs = problem.points("a network")?.d();
-            budget.require_network(&Network::parse(given, inputs, networks)?, 2)?;
+        let [inputs, outputs, n] = [problem.points("a network")?.d(), problem.operator.outputs(), problem.operator.n()];
+        for architecture in self.architectures(inputs, problem.k, outputs) {
+            let network = match self.kind.solves_last_layer() {
+                true => network_of_units(&architecture, inputs)?,
+                false => separate_networks(&architecture, inputs, problem.k)?,
+            };
+            budget.require_network(&network, 2, 0)?;
+            budget.require(
+                format!("training {} parameters by {}", network.parameters(), self.kind.name()),
+                self.needed(&network, n, problem.k),
+                "use narrower networks, fewer pairs or a smaller batch",
+            )?;
         }
         let Some(functions) = problem.operator.low_rank() else { return Ok(()) };
         // The functions at the points of the largest sample, as they are read and in order.
@@ -116,11 +125,18 @@ impl Neural {
         )
     }
 
-    /// Bytes for the state and its copies, a batch, and the finish over a large sample.
-    fn needed(&self, functions: &Functions, n: usize, k: usize) -> u64 {
-        let [p, m, b] = [functions.count(), n.min(self.finish_points), n.min(self.settings.batch)].map(|v| v as u64);
-        let copies = 64 + 12 * self.kind.memory(k) as u64;
-        copies * functions.network().parameters() as u64 + 16 * b * b + 8 * 8 * m * p
+    /// Bytes for the state and its copies; a batch, its kernel matrix, and its way through the networks; and the finish over a large sample, which
+    /// goes through the networks in strips: the values of p functions, their images, and matrices `[p, p]`.
+    fn needed(&self, network: &Network, n: usize, k: usize) -> u64 {
+        let functions = if self.kind.solves_last_layer() { network.outputs() } else { network.networks() };
+        let most = n.min(self.finish_points);
+        let [p, m, b, strip] = [functions, most, n.min(self.settings.batch), most.min(STRIP)].map(|v| v as u64);
+        let copies = (64 + 12 * self.kind.memory(k) as u64).saturating_mul(network.parameters() as u64);
+        let passes = (b + strip).saturating_mul(network.bytes_per_point() as u64);
+        // Ritz holds its units once more, with their products, where others hold k functions.
+        let arrays: u64 = if self.kind.solves_last_layer() { 12 } else { 8 };
+        let values = (8 * arrays).saturating_mul(p).saturating_mul(m.saturating_add(p));
+        copies.saturating_add(16 * b * b).saturating_add(passes).saturating_add(values)
     }
 }
 
@@ -144,11 +160,6 @@ impl Method for Neural {
         let operator = OnData::new(problem.operator)?;
         self.require(problem)?;
         let functions = self.functions(&operator, k, context.device, &seed)?;
-        context.budget.require(
-            format!("training {} parameters by {}", functions.network().parameters(), self.kind.name()),
-            self.needed(&functions, problem.operator.n(), k),
-            "use narrower networks or a smaller batch",
-        )?;
         let objective = self.kind.objective(&functions, k)?;
         let own = (!self.settings.finish).then(|| objective.own());
         let settings = Settings { seed: context.seed, ..self.settings.clone() };

@@ -1,9 +1,11 @@
 //! Nested low-rank approximation (NeuralSVD): the best rank-1, rank-2, … approximations of K, all at once.
 
+use super::entries::NO_FINISH;
 use super::objective::{Objective, Own, Step};
-use super::{Functions, Layout, Recipe};
+use super::{Functions, Kind, Layout, Recipe};
 use crate::Result;
 use crate::compute::{Small, Store, Tensor, small};
+use crate::options::{self, Opt, Options};
 use ndarray::Array2;
 
 /// How the k nested problems are joined. Example: [`Neural`](super::Neural) takes it.
@@ -16,6 +18,19 @@ pub enum Nesting {
     /// All follow the gradient of the rank-k problem: the span, in no order. This is the spectral contrastive loss.
     Flat,
 }
+
+impl Nesting {
+    /// The ways that can be asked for, by name.
+    const NAMED: [(&'static str, Nesting); 2] = [("sequential", Nesting::Sequential), ("joint", Nesting::Joint)];
+}
+
+static NESTING: Opt = Opt {
+    name: "nesting",
+    aliases: &[],
+    value: "NESTING",
+    help: "how the problems of rank 1 to k are nested [default: joint with a shared trunk, else sequential]",
+    kind: options::Kind::Word(|| Nesting::NAMED.map(|(word, _)| word).to_vec()),
+};
 
 /// Minimises `‖K − Σ_l f_l f_lᵀ‖²`, up to a constant `−2 Σ_l ⟨f_l,Kf_l⟩ + Σ_lm Λ_lm²` with `Λ = ⟨f,fᵀ⟩`, for every rank
 /// at once: `−2 Σ_l m_l ⟨f_l,Kf_l⟩ + Σ_lm M_lm Λ_lm Λ'_lm`.
@@ -57,6 +72,14 @@ impl Recipe for Nested {
 
     fn about(&self) -> &'static str {
         "trained networks, the best approximations of every rank up to k at once"
+    }
+
+    fn options(&self) -> Vec<&'static Opt> {
+        vec![&NO_FINISH, &NESTING]
+    }
+
+    fn with_options(&self, o: &mut Options) -> Result<Option<Kind>> {
+        Ok(Some(Nested { nesting: o.take_word(&NESTING, &Nesting::NAMED)? }.into()))
     }
 
     fn normalises(&self) -> bool {

@@ -1,9 +1,11 @@
 //! NeuralEF: eigenfunctions one after the other, each kept apart from those before it by the operator itself.
 
+use super::entries::{NO_FINISH, PUBLISHED};
 use super::objective::{Objective, Step};
-use super::{Functions, Recipe};
+use super::{Functions, Kind, Recipe};
 use crate::Result;
 use crate::compute::{Small, Store, Tensor, small};
+use crate::options::{Opt, Options};
 
 /// Maximises `R_jj − r_jᵀR⁻¹r_j` over each normalised `ψ_j`, the earlier ones held fixed, with `r_j` and R those of the
 /// functions before it: what the operator has left when their span is taken away.
@@ -30,6 +32,14 @@ impl Recipe for NeuralEf {
 
     fn about(&self) -> &'static str {
         "trained networks, each orthogonal to those before it"
+    }
+
+    fn options(&self) -> Vec<&'static Opt> {
+        vec![&NO_FINISH, &PUBLISHED]
+    }
+
+    fn with_options(&self, o: &mut Options) -> Result<Option<Kind>> {
+        Ok(o.flag(&PUBLISHED)?.then_some(NeuralEf::Published.into()))
     }
 
     fn objective(&self, functions: &Functions, _: usize) -> Result<Box<dyn Objective>> {

@@ -1,9 +1,11 @@
 //! Orbital minimisation: functions that become orthonormal without a constraint.
 
+use super::entries::NO_FINISH;
 use super::objective::{Objective, Step};
 use super::{Functions, Recipe};
 use crate::Result;
 use crate::compute::{Small, Store, Tensor, small};
+use crate::options::Opt;
 use ndarray::Array2;
 
 /// Minimises `−2 Tr Π + Tr ΛΠ` with `Λ = ⟨f,fᵀ⟩` and `Π = ⟨f,Kfᵀ⟩`, which for a positive K is least, `−Σ_j μ_j`, where the
@@ -21,6 +23,10 @@ impl Recipe for Omm {
 
     fn about(&self) -> &'static str {
         "trained networks that become orthonormal by themselves, by orbital minimisation"
+    }
+
+    fn options(&self) -> Vec<&'static Opt> {
+        vec![&NO_FINISH]
     }
 
     fn normalises(&self) -> bool {

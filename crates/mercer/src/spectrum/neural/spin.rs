@@ -1,8 +1,10 @@
 //! SpIN: spectral inference networks, ordered by a masked gradient through a Cholesky factor.
 
+use super::entries::{NO_FINISH, PUBLISHED};
 use super::objective::{Objective, Own, State, Step};
-use super::{Functions, Recipe};
+use super::{Functions, Kind, Recipe};
 use crate::compute::{Control, Small, Store, Tensor, small};
+use crate::options::{Opt, Options};
 use crate::{Result, fail_if};
 use ndarray::Array2;
 
@@ -97,6 +99,14 @@ impl Recipe for Spin {
     }
 
     /// The averaged Jacobian.
+    fn options(&self) -> Vec<&'static Opt> {
+        vec![&NO_FINISH, &PUBLISHED]
+    }
+
+    fn with_options(&self, o: &mut Options) -> Result<Option<Kind>> {
+        Ok(o.flag(&PUBLISHED)?.then_some(Spin::PUBLISHED.into()))
+    }
+
     fn memory(&self, k: usize) -> usize {
         if self.decay == 0.0 { 0 } else { k }
     }

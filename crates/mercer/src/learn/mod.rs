@@ -1,0 +1,6 @@
+//! The registry: everything that is fitted, by name. A face (the program, Python) offers what has its line here, with the
+//! options that it declares beside its code.
+
+mod spectra;
+
+pub use spectra::spectra;

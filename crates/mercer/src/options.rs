@@ -1,0 +1,292 @@
+//! Options by name: what an option may be, which method or estimator takes it, and the values that were given.
+//!
+//! A method or an estimator declares its options as [`Opt`]s beside its code, and an [`Entry`] that is built from their
+//! values. The program makes its arguments and its help from them, Python its checks; both hand over values as [`Options`].
+
+use crate::error::did_you_mean;
+use crate::{Error, Result, fail_if};
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+/// The values that an option takes. Example: [`Entry`].
+#[derive(Clone, Copy, Debug)]
+pub enum Kind {
+    /// A whole number from this one on.
+    Count(u64),
+    /// A finite number above zero.
+    Positive,
+    /// One of a few words.
+    Word(fn() -> Vec<&'static str>),
+    /// A text, such as a network.
+    Text,
+    /// The path of a file to write.
+    File,
+    /// True where it is given.
+    Flag,
+}
+
+impl Kind {
+    /// Reads a value of a command line; the error is what it must be.
+    ///
+    /// ```
+    /// use mercer::options::Kind;
+    /// assert_eq!(Kind::Count(1).parse("20").unwrap(), 20);
+    /// assert_eq!(Kind::Positive.parse("-1").unwrap_err(), "it must be a number above 0");
+    /// ```
+    pub fn parse(&self, text: &str) -> Result<Value, String> {
+        let value = match self {
+            Kind::Count(_) => text.parse::<u64>().map(Value::from).unwrap_or(Value::Null),
+            Kind::Positive => text.parse::<f64>().map(Value::from).unwrap_or(Value::Null),
+            Kind::Word(_) | Kind::Text | Kind::File => Value::from(text),
+            Kind::Flag => Value::from(true),
+        };
+        self.check(&value).map(|()| value)
+    }
+
+    /// Whether it takes the value; the error is what it must be.
+    fn check(&self, value: &Value) -> Result<(), String> {
+        let (taken, rule) = match self {
+            Kind::Count(least) => {
+                (value.as_u64().is_some_and(|v| v >= *least), format!("it must be a whole number from {least}"))
+            }
+            Kind::Positive => {
+                (value.as_f64().is_some_and(|v| v.is_finite() && v > 0.0), "it must be a number above 0".into())
+            }
+            Kind::Word(words) => {
+                let (words, given) = (words(), value.as_str().unwrap_or_default());
+                let rule =
+                    format!("it is not a word that the option knows{}", did_you_mean(given, words.iter().copied()));
+                (words.contains(&given), rule)
+            }
+            Kind::Text | Kind::File => (value.is_string(), "it must be a text".into()),
+            Kind::Flag => (value.is_boolean(), "it must be true or false".into()),
+        };
+        if taken { Ok(()) } else { Err(rule) }
+    }
+}
+
+/// An option. Example: [`Entry`].
+#[derive(Debug)]
+pub struct Opt {
+    /// Its name as the program writes it, without the dashes in front.
+    pub name: &'static str,
+    /// Other names of it.
+    pub aliases: &'static [&'static str],
+    /// What stands for its value in the help.
+    pub value: &'static str,
+    /// What it does, and what is done without it.
+    pub help: &'static str,
+    /// The values that it takes.
+    pub kind: Kind,
+}
+
+impl Opt {
+    /// Its name among values.
+    fn key(&self) -> String {
+        key(self.name)
+    }
+
+    /// Whether a key is its name or another name of it.
+    fn goes_by(&self, name: &str) -> bool {
+        self.key() == name || self.aliases.iter().any(|alias| key(alias) == name)
+    }
+}
+
+fn key(name: &str) -> String {
+    name.replace('-', "_")
+}
+
+/// How the names of options are written where the values came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spelling {
+    /// `--checkpoint-every`
+    Program,
+    /// `checkpoint_every`
+    Python,
+}
+
+impl Spelling {
+    /// The option as a user of that face writes it.
+    ///
+    /// ```
+    /// use mercer::options::Spelling;
+    /// assert_eq!(Spelling::Program.option("checkpoint_every"), "--checkpoint-every");
+    /// assert_eq!(Spelling::Python.option("checkpoint-every"), "checkpoint_every");
+    /// ```
+    pub fn option(self, name: &str) -> String {
+        match self {
+            Spelling::Program => format!("--{}", name.replace('_', "-")),
+            Spelling::Python => key(name),
+        }
+    }
+}
+
+/// The values of options by name. Example: [`Entry`].
+#[derive(Clone, Debug)]
+pub struct Options {
+    values: Map<String, Value>,
+    spelling: Spelling,
+}
+
+impl Options {
+    /// Values by the names of their options; those that are null are not given.
+    pub fn new(values: Map<String, Value>, spelling: Spelling) -> Options {
+        let values = values.into_iter().filter(|(_, value)| !value.is_null());
+        Options { values: values.map(|(name, value)| (key(&name), value)).collect(), spelling }
+    }
+
+    /// No values: every option as it is by default.
+    pub fn none() -> Options {
+        Options::new(Map::new(), Spelling::Program)
+    }
+
+    /// The value of an option, where it is given.
+    pub fn take<T: DeserializeOwned>(&mut self, option: &Opt) -> Result<Option<T>> {
+        let Some(value) = self.values.remove(&option.key()) else { return Ok(None) };
+        let refused = |rule: &str| Error::input(format!("{} cannot be `{value}`: {rule}", self.option(option)));
+        option.kind.check(&value).map_err(|rule| refused(&rule))?;
+        T::deserialize(&value).map(Some).map_err(|_| refused("the number is too large"))
+    }
+
+    /// The value behind the word that is given.
+    pub fn take_word<T: Copy>(&mut self, option: &Opt, words: &[(&'static str, T)]) -> Result<Option<T>> {
+        let word: Option<String> = self.take(option)?;
+        Ok(word.and_then(|word| words.iter().find(|(known, _)| *known == word)).map(|(_, value)| *value))
+    }
+
+    /// Whether a flag is given.
+    pub fn flag(&mut self, option: &Opt) -> Result<bool> {
+        Ok(self.take(option)?.unwrap_or(false))
+    }
+
+    /// The option as the user writes it.
+    pub fn option(&self, option: &Opt) -> String {
+        self.spelling.option(option.name)
+    }
+
+    /// The first of the options that is given.
+    pub fn given<'a>(&self, options: &[&'a Opt]) -> Option<&'a Opt> {
+        options.iter().copied().find(|option| self.values.contains_key(&option.key()))
+    }
+}
+
+/// What is known of an entry before it is built. Example: [`Entry`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Caps {
+    /// It trains networks.
+    pub trains: bool,
+    /// Ranks of a distributed run may each hold a part of the points.
+    pub shards: bool,
+}
+
+/// A method or an estimator by name, with its options.
+///
+/// ```
+/// use mercer::options::{Options, Spelling};
+/// use mercer::{learn, spectrum::Size};
+/// let given = serde_json::from_str(r#"{"landmarks": 40}"#).unwrap();
+/// let nystrom = learn::spectra().build("nystrom", Options::new(given, Spelling::Python), &Size::new(1000, 5))?;
+/// assert_eq!(nystrom.blocks().unwrap().landmarks, 40);
+///
+/// let given = serde_json::from_str(r#"{"landmarks": 40}"#).unwrap();
+/// let refused = learn::spectra().build("exact", Options::new(given, Spelling::Python), &Size::new(1000, 5));
+/// assert_eq!(refused.err().unwrap().to_string(), "the method exact does not take landmarks, which is for nystrom; leave it out");
+/// # Ok::<(), mercer::Error>(())
+/// ```
+pub struct Entry<T: Builds> {
+    /// Its name in the program, in Python and in files.
+    pub name: &'static str,
+    /// Other names of it.
+    pub aliases: &'static [&'static str],
+    /// What it does, in a few words.
+    pub about: &'static str,
+    /// The options that it takes.
+    pub options: Vec<&'static Opt>,
+    /// What is known of it before it is built.
+    pub can: Caps,
+    /// Builds it from the values of its options.
+    pub build: Box<Build<T>>,
+}
+
+/// Builds a `T::Built` from the values of options and what `T` knows of the problem. Example: [`Entry`].
+pub type Build<T> = dyn Fn(&mut Options, &T) -> Result<<T as Builds>::Built> + Send + Sync;
+
+/// What entries of a family are built for. Example: [`Entry`].
+pub trait Builds {
+    /// What they become.
+    type Built;
+}
+
+/// All entries of one kind. Example: [`Entry`].
+pub struct Family<T: Builds> {
+    /// What an entry is called: `method`.
+    pub noun: &'static str,
+    /// The entries, in the order in which they are shown.
+    pub entries: Vec<Entry<T>>,
+    /// Names of options that are no more, each with the one that took its place.
+    pub renamed: &'static [(&'static str, &'static str)],
+}
+
+impl<T: Builds> Family<T> {
+    /// The entry of that name.
+    pub fn find(&self, name: &str) -> Result<&Entry<T>> {
+        let found = self.entries.iter().find(|entry| entry.name == name || entry.aliases.contains(&name));
+        found.ok_or_else(|| Error::unknown(self.noun, name, self.entries.iter().map(|entry| entry.name)))
+    }
+
+    /// Every option of an entry, once.
+    pub fn options(&self) -> Vec<&'static Opt> {
+        let mut all: Vec<&'static Opt> = vec![];
+        for option in self.entries.iter().flat_map(|entry| &entry.options) {
+            if !all.iter().any(|known| known.name == option.name) {
+                all.push(option);
+            }
+        }
+        all
+    }
+
+    /// The entries that take an option.
+    pub fn takers(&self, option: &Opt) -> Vec<&Entry<T>> {
+        self.entries.iter().filter(|entry| entry.options.iter().any(|o| o.name == option.name)).collect()
+    }
+
+    /// Refuses values of options that the entry does not take, and gives each the name of its option.
+    pub fn check(&self, entry: &Entry<T>, options: Options) -> Result<Options> {
+        let (spelling, mut values) = (options.spelling, Map::new());
+        for (name, value) in options.values {
+            let Some(option) = entry.options.iter().find(|option| option.goes_by(&name)) else {
+                return Err(self.refused(entry, &name, spelling));
+            };
+            fail_if!(
+                values.insert(option.key(), value).is_some(),
+                "{} is given twice; leave one of them out",
+                spelling.option(option.name)
+            );
+        }
+        Ok(Options { values, spelling })
+    }
+
+    /// Why the entry does not take the option.
+    fn refused(&self, entry: &Entry<T>, name: &str, spelling: Spelling) -> Error {
+        let (what, said) = (format!("the {} {}", self.noun, entry.name), spelling.option(name));
+        let all = self.options();
+        if let Some(option) = all.iter().find(|option| option.goes_by(name)) {
+            let others: Vec<&str> = self.takers(option).iter().map(|entry| entry.name).collect();
+            return Error::input(format!(
+                "{what} does not take {said}, which is for {}; leave it out",
+                others.join(" and ")
+            ));
+        }
+        if let Some((_, now)) = self.renamed.iter().find(|(old, _)| *old == name) {
+            return Error::input(format!("there is no option {said}; it is {} now", spelling.option(now)));
+        }
+        let known: Vec<String> = entry.options.iter().map(|option| spelling.option(option.name)).collect();
+        Error::input(format!("{what} has no option {said}{}", did_you_mean(&said, known.iter().map(String::as_str))))
+    }
+
+    /// Builds the entry of that name from the values of its options.
+    pub fn build(&self, name: &str, options: Options, known: &T) -> Result<T::Built> {
+        let entry = self.find(name)?;
+        (entry.build)(&mut self.check(entry, options)?, known)
+    }
+}

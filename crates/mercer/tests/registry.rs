@@ -1,0 +1,117 @@
+//! Every entry of the registry: it is built by its name, takes its own options, and refuses all others by name.
+
+use mercer::learn;
+use mercer::options::{Kind, Opt, Options, Spelling};
+use mercer::spectrum::Size;
+use serde_json::{Map, Value, json};
+
+const SIZE: Size = Size { n: 300, k: 3, math: None };
+
+fn given(option: &str, value: Value, spelling: Spelling) -> Options {
+    Options::new(Map::from_iter([(option.to_owned(), value)]), spelling)
+}
+
+fn refusal(entry: &str, options: Options) -> String {
+    learn::spectra().build(entry, options, &SIZE).err().expect("a refusal").to_string()
+}
+
+/// A value that the option takes.
+fn taken(option: &Opt) -> Value {
+    match option.kind {
+        Kind::Count(least) => json!(least.max(7)),
+        Kind::Positive => json!(0.25),
+        Kind::Word(words) => json!(words()[0]),
+        Kind::Text => json!("dense(8) relu dense(1)"),
+        Kind::File => json!("state.checkpoint"),
+        Kind::Flag => json!(true),
+    }
+}
+
+/// Values that the option does not take.
+fn out_of_range(option: &Opt) -> Vec<Value> {
+    match option.kind {
+        Kind::Count(least) => vec![json!(-1), json!(1.5), json!("ten"), json!(least as i64 - 1)],
+        Kind::Positive => vec![json!(0), json!(-0.5), json!("fast")],
+        Kind::Word(_) => vec![json!("no-such-word"), json!(3)],
+        Kind::Text | Kind::File => vec![json!(3)],
+        Kind::Flag => vec![json!("yes"), json!(1)],
+    }
+}
+
+#[test]
+fn every_method_goes_by_its_name_and_by_its_aliases() {
+    for entry in &learn::spectra().entries {
+        for name in entry.aliases.iter().chain([&entry.name]) {
+            assert_eq!(learn::spectra().build(name, Options::none(), &SIZE).unwrap().name(), entry.name);
+        }
+    }
+    assert!(refusal("nystroem", Options::none()).contains("did you mean 'nystrom'?"));
+}
+
+#[test]
+fn an_entry_takes_its_options_and_refuses_all_others_by_name() {
+    let spectra = learn::spectra();
+    for entry in &spectra.entries {
+        for option in spectra.options() {
+            for spelling in [Spelling::Program, Spelling::Python] {
+                let options = given(option.name, taken(option), spelling);
+                if entry.options.iter().any(|own| own.name == option.name) {
+                    let built = spectra.build(entry.name, options, &SIZE).err().map(|e| e.to_string());
+                    // What goes with a checkpoint only is refused without it, by name.
+                    assert!(built.is_none_or(|e| e.contains("needs") && e.contains(&spelling.option(option.name))));
+                } else {
+                    let said = refusal(entry.name, options);
+                    let start = format!(
+                        "the method {} does not take {}, which is for",
+                        entry.name,
+                        spelling.option(option.name)
+                    );
+                    assert!(said.starts_with(&start), "{said}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_value_out_of_range_is_refused_with_the_option_and_the_value() {
+    let spectra = learn::spectra();
+    for entry in &spectra.entries {
+        for option in &entry.options {
+            for value in out_of_range(option) {
+                let said = refusal(entry.name, given(option.name, value.clone(), Spelling::Python));
+                let name = Spelling::Python.option(option.name);
+                assert!(
+                    said.starts_with(&format!("{name} cannot be `{value}`")) || said.contains("needs checkpoint"),
+                    "{said}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn unknown_and_renamed_options_are_refused_with_what_to_write() {
+    let said = refusal("nystrom", given("landmark", json!(40), Spelling::Program));
+    assert_eq!(
+        said,
+        "the method nystrom has no option --landmark; did you mean '--landmarks'? (known: --landmarks, --choice)"
+    );
+    let said = refusal("neuralef", given("finish", json!(false), Spelling::Python));
+    assert_eq!(said, "there is no option finish; it is no_finish now");
+    let both = [("optimiser".to_owned(), json!("sgd")), ("optimizer".to_owned(), json!("adam"))];
+    let said = refusal("neuralef", Options::new(Map::from_iter(both), Spelling::Python));
+    assert_eq!(said, "optimiser is given twice; leave one of them out");
+}
+
+#[test]
+fn options_reach_the_method() {
+    let blocks = |name: &str, option: &str, value: Value| {
+        let options = given(option, value, Spelling::Python);
+        learn::spectra().build(name, options, &SIZE).unwrap().blocks()
+    };
+    assert_eq!(blocks("nystrom", "landmarks", json!(40)).unwrap().landmarks, 40);
+    assert_eq!(blocks("rff", "features", json!(80)).unwrap().features, 80);
+    assert!(blocks("rff", "ritz", json!(true)).is_none());
+    assert!(blocks("rff", "ritz", json!(false)).is_some());
+}
