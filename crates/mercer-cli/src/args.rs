@@ -1,8 +1,8 @@
 //! The arguments of the program; help, completions and the man page are made from them.
 
 use crate::commands::*;
-use crate::context::Context;
-use crate::output::NewFile;
+use crate::program::context::Context;
+use crate::program::output::NewFile;
 use clap::{Args, Parser, Subcommand};
 use mercer::Result;
 

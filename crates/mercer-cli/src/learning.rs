@@ -3,9 +3,9 @@
 mod blocks;
 
 use crate::learnt::{Learnt, Model};
-use crate::precomputed;
+use crate::options::precomputed;
+use crate::options::values::number;
 use crate::solving::{Solved, Solving};
-use crate::values::number;
 use crate::ways::{By, Form, Loss, Solver, Way, name};
 use clap::Args;
 use mercer::apply::{

@@ -1,6 +1,6 @@
 //! What `mercer regress` fitted.
 
-use crate::units;
+use crate::show::units;
 use mercer::Result;
 use mercer::apply::{
     Convergence, FittedNadarayaWatson, FoundKernel, Memory, MetricForm, Predict as _, SavedPredict, Tried, TriedMetric,

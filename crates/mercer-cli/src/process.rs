@@ -1,6 +1,6 @@
 //! A fitted Gaussian process of any kind, and how well its predictions describe the targets.
 
-use crate::score::{Score, score};
+use crate::show::score::{Score, score};
 use crate::text;
 use mercer::Result;
 use mercer::apply::{

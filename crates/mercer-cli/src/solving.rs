@@ -1,10 +1,10 @@
 //! The iterative solvers of `mercer regress`: their options, and what they fit.
 
-use crate::context::{peak_memory, resident_memory};
-use crate::keeping::Keeping;
 use crate::learning::Learning;
 use crate::learnt::Learnt;
-use crate::values::positive;
+use crate::options::checkpoint_options::Keeping;
+use crate::options::values::positive;
+use crate::program::context::{peak_memory, resident_memory};
 use crate::ways::{Solver, Way};
 use clap::Args;
 use mercer::apply::{EpochSolver, Falkon, Fit, HeldOutRows, LandmarkSolver, Memory, Monitoring, Ridge, RidgeSolver};

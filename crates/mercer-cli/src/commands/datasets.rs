@@ -1,6 +1,6 @@
 //! `mercer datasets`: the named data sets.
 
-use crate::context::Context;
+use crate::program::context::Context;
 use crate::text;
 use clap::Args;
 use mercer::Result;

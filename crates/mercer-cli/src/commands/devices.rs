@@ -1,7 +1,7 @@
 //! `mercer devices`: lists the devices.
 
-use crate::context::Context;
-use crate::output::NewFile;
+use crate::program::context::Context;
+use crate::program::output::NewFile;
 use crate::text;
 use clap::Args;
 use mercer::compute::cuda::describe_all;

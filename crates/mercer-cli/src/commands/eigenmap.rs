@@ -1,14 +1,14 @@
 //! `mercer eigenmap`: a code in the order of importance, from unlabelled rows and a way to disturb them, or from embeddings.
 
 use super::embeddings::Embeddings;
-use crate::certificate;
-use crate::context::Context;
-use crate::input::{Beside, Reader, has_test_part, scaling, target_file};
-use crate::keeping::Keeping;
-use crate::output::{NewFile, Output};
+use crate::options::checkpoint_options::Keeping;
+use crate::options::input::{Beside, Reader, has_test_part, scaling, target_file};
+use crate::options::training;
+use crate::options::values::{choice, non_negative, positive};
+use crate::program::context::Context;
+use crate::program::output::{NewFile, Output};
+use crate::show::certificate;
 use crate::text;
-use crate::training;
-use crate::values::{choice, non_negative, positive};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use mercer::apply::{CodeFinish, FittedCode, PairCertificate, Saved, ViewEigenmap, ViewRows, Weighting};

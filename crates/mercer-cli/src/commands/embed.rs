@@ -1,14 +1,14 @@
 //! `mercer embed`: a few coordinates for every point.
 
-use crate::certificate;
-use crate::context::Context;
-use crate::input::{Reader, scaling};
-use crate::output::{NewFile, Output, numbered};
-use crate::page;
-use crate::precomputed::{self, PRECOMPUTED};
+use crate::options::input::{Reader, scaling};
+use crate::options::precomputed::{self, PRECOMPUTED};
+use crate::options::values;
+use crate::program::context::Context;
+use crate::program::output::{NewFile, Output, numbered};
+use crate::show::certificate;
+use crate::show::page;
+use crate::show::units;
 use crate::text;
-use crate::units;
-use crate::values;
 use clap::{Args, ValueEnum};
 use mercer::apply::{Affinity, DiffusionMaps, Fit, KernelPca, LaplacianEigenmaps, Saved, Transform};
 use mercer::data::{Dataset, Scaling, Schema};

@@ -2,10 +2,10 @@
 //! and random coordinates.
 
 use super::eigenmap::table;
-use crate::certificate;
-use crate::context::Context;
-use crate::input::Reader;
-use crate::output::Output;
+use crate::options::input::Reader;
+use crate::program::context::Context;
+use crate::program::output::Output;
+use crate::show::certificate;
 use crate::text;
 use clap::Args;
 use mercer::apply::{CodeFinish, EmbeddingCode, Matryoshka, Saved, Together, Transform};

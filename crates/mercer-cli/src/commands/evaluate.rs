@@ -1,9 +1,9 @@
 //! `mercer evaluate`: scores a trained network on labelled rows.
 
-use crate::context::Context;
-use crate::input::{Reader, labelled};
-use crate::network::{Foreign, Input};
-use crate::output::{NewFile, Output};
+use crate::options::input::{Reader, labelled};
+use crate::options::network::{Foreign, Input};
+use crate::program::context::Context;
+use crate::program::output::{NewFile, Output};
 use crate::text;
 use clap::Args;
 use mercer::Result;

@@ -1,18 +1,18 @@
 //! `mercer gp`: numbers with standard deviations and intervals, or classes with probabilities, by a Gaussian process.
 
 use super::predict::Predictions;
-use crate::certificate;
-use crate::columns::Lengthscales;
-use crate::context::Context;
-use crate::examples::{Examples, Outputs, Parts};
-use crate::gp_page;
-use crate::noted::joined;
-use crate::output::{NewFile, Output};
+use crate::options::examples::{Examples, Outputs, Parts};
+use crate::options::values::{self, number};
 use crate::process::{Judged, Process};
+use crate::program::context::Context;
+use crate::program::output::{NewFile, Output};
+use crate::program::usage::with_options;
+use crate::show::certificate;
+use crate::show::columns::Lengthscales;
+use crate::show::gp_page;
+use crate::show::table_with_notes::joined;
+use crate::show::units;
 use crate::text;
-use crate::units;
-use crate::usage::with_options;
-use crate::values::{self, number};
 use clap::{Args, ValueEnum};
 use mercer::apply::{
     FeatureProcess, Fit, GaussianProcess, GaussianProcessClassifier, IntervalReport, IterativeProcess, ProcessFeatures,

@@ -1,11 +1,11 @@
 //! `mercer gram`: the kernel matrix, written to a file.
 
-use crate::context::Context;
-use crate::input::{Reader, scaling};
-use crate::output::{self, NewFile, Output};
+use crate::options::input::{Reader, scaling};
+use crate::options::values;
+use crate::program::context::Context;
+use crate::program::output::{self, NewFile, Output};
+use crate::show::units;
 use crate::text;
-use crate::units;
-use crate::values;
 use clap::Args;
 use mercer::data::{Dataset, Element, Scaling};
 use mercer::kernel::{Expression, Kernel};

@@ -1,12 +1,12 @@
 //! `mercer index`: the codes of rows in a file that is searched.
 
-use crate::codes::{Coded, Coder, METRICS, absolute, labels};
-use crate::context::Context;
-use crate::graph::{self, ROUNDINGS};
-use crate::input::Source as Rows;
-use crate::output::{NewFile, Output};
+use crate::options::input::Source as Rows;
+use crate::options::values::choice;
+use crate::program::context::Context;
+use crate::program::output::{NewFile, Output};
+use crate::show::codes::{Coded, Coder, METRICS, absolute, labels};
+use crate::show::graph::{self, ROUNDINGS};
 use crate::text;
-use crate::values::choice;
 use clap::Args;
 use mercer::data::Target;
 use mercer::error::human_bytes;

@@ -1,14 +1,14 @@
 //! `mercer inspect`: the content of a model file.
 
 use super::{eigenmap, fit};
-use crate::certificate;
-use crate::columns::importances_of;
-use crate::context::Context;
-use crate::input;
-use crate::noted::joined;
-use crate::output::numbered;
+use crate::options::input;
+use crate::program::context::Context;
+use crate::program::output::numbered;
+use crate::show::certificate;
+use crate::show::columns::importances_of;
+use crate::show::table_with_notes::joined;
+use crate::show::units;
 use crate::text;
-use crate::units;
 use clap::Args;
 use mercer::Result;
 use mercer::apply::Fitted;

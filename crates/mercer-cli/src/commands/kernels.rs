@@ -1,6 +1,6 @@
 //! `mercer kernels`: the list of kernels.
 
-use crate::context::Context;
+use crate::program::context::Context;
 use clap::Args;
 use mercer::Result;
 use mercer::kernel::{self, Entry, Kind, Parameter, catalogue};

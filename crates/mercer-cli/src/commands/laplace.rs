@@ -1,16 +1,16 @@
 //! `mercer laplace`: calibrated probabilities, or numbers with deviations, of a network that was trained.
 
 use super::laplace_shown::{Counts, Outcome};
-use crate::context::Context;
-use crate::function_files::FunctionFiles;
-use crate::input::{Reader, labelled};
-use crate::judging::{JudgedRows, Judging};
-use crate::network::{Foreign, Input};
-use crate::output::NewFile;
-use crate::posterior::Rows;
+use crate::options::function_files::FunctionFiles;
+use crate::options::input::{Reader, labelled};
+use crate::options::network::{Foreign, Input};
+use crate::options::validation_rows::{JudgedRows, Judging};
+use crate::options::values::choice;
+use crate::program::context::Context;
+use crate::program::output::NewFile;
+use crate::show::posterior::Rows;
+use crate::show::uncertainty::{About, Answers, Judged, choices, halves};
 use crate::text;
-use crate::uncertainty::{About, Answers, Judged, choices, halves};
-use crate::values::choice;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use mercer::apply::Predict;

@@ -2,12 +2,12 @@
 
 use super::laplace::Laplace;
 use super::laplace_shown::{Counts, Outcome};
-use crate::context::Context;
-use crate::function_files::Opened;
-use crate::input::{Beside, say_unscored};
-use crate::judging::Judging;
+use crate::options::function_files::Opened;
+use crate::options::input::{Beside, say_unscored};
+use crate::options::validation_rows::Judging;
+use crate::program::context::Context;
+use crate::show::uncertainty::{About, Answers, Judged, halves};
 use crate::text;
-use crate::uncertainty::{About, Answers, Judged, halves};
 use mercer::apply::Predict;
 use mercer::classifier::Labelled;
 use mercer::data::{Dataset, Scaling, Task, split_rows};
@@ -107,7 +107,7 @@ impl Laplace {
         let task = if opened[0].width() == 1 { Task::Regression } else { Task::Classification };
         let table = self.reader.table(self.source(), Some(task), context)?;
         let schema = self.reader.schema(&table, Some(Scaling::None), context)?;
-        let rows = crate::input::encoded(&schema, table, context)?;
+        let rows = crate::options::input::encoded(&schema, table, context)?;
         let other = |beside: Beside| {
             let rows = self.reader.open_beside(beside, &schema, context)?;
             say_unscored(&rows, context);

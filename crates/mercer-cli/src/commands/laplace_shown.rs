@@ -1,11 +1,11 @@
 //! What `mercer laplace` makes of fitted methods: the choice among them, the model, the report, the table.
 
 use super::laplace::Laplace;
-use crate::context::Context;
-use crate::output::Output;
-use crate::posterior::Rows;
-use crate::uncertainty::{Judged, Judgement, chosen};
-use crate::uncertainty_page::page;
+use crate::program::context::Context;
+use crate::program::output::Output;
+use crate::show::posterior::Rows;
+use crate::show::uncertainty::{Judged, Judgement, chosen};
+use crate::show::uncertainty_page::page;
 use mercer::Result;
 use mercer::apply::{Predict, SavedPredict};
 use mercer::data::Schema;

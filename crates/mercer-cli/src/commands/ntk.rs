@@ -1,11 +1,11 @@
 //! `mercer ntk`: the empirical neural tangent kernel of a finite network.
 
-use crate::context::Context;
-use crate::input::Reader;
-use crate::network::{Foreign, Single};
-use crate::output::{self, NewFile, Output};
+use crate::options::input::Reader;
+use crate::options::network::{Foreign, Single};
+use crate::options::values::{choice, positive};
+use crate::program::context::Context;
+use crate::program::output::{self, NewFile, Output};
 use crate::text;
-use crate::values::{choice, positive};
 use clap::{Args, ValueEnum};
 use mercer::Progress;
 use mercer::classifier::Classifier;

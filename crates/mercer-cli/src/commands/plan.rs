@@ -1,8 +1,8 @@
 //! `mercer plan`: what a spectrum of many points would take on many ranks.
 
-use crate::context::Context;
+use crate::options::values::{self, positive};
+use crate::program::context::Context;
 use crate::text;
-use crate::values::{self, positive};
 use clap::Args;
 use mercer::error::human_bytes;
 use mercer::kernel::Expression;

@@ -1,11 +1,11 @@
 //! `mercer predict`: numbers or classes for new rows, by a fitted model.
 
 use super::predict_blocks::Rows;
-use crate::context::Context;
-use crate::function_files::FunctionFiles;
-use crate::input::{SampleSource, Source, announce, model_memory, needs_out, say_unscored};
-use crate::output::{NewFile, Output, quoted};
-use crate::score::{Score, score_of};
+use crate::options::function_files::FunctionFiles;
+use crate::options::input::{SampleSource, Source, announce, model_memory, needs_out, say_unscored};
+use crate::program::context::Context;
+use crate::program::output::{NewFile, Output, quoted};
+use crate::show::score::{Score, score_of};
 use crate::text;
 use clap::Args;
 use mercer::apply::{Fitted, softmax_rows};

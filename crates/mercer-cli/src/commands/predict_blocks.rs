@@ -1,10 +1,10 @@
 //! Predictions for files that do not fit into memory: a block of rows at a time, written as they are made.
 
 use super::predict::Predictions;
-use crate::context::Context;
-use crate::input::{say_ignored, warn_unscored};
-use crate::output::{Output, class_numbers};
-use crate::score::{RunningScore, Score};
+use crate::options::input::{say_ignored, warn_unscored};
+use crate::program::context::Context;
+use crate::program::output::{Output, class_numbers};
+use crate::show::score::{RunningScore, Score};
 use mercer::data::{Dataset, Schema, TableBlocks, Target, write_npy_rows};
 use mercer::{Error, Progress, Result};
 

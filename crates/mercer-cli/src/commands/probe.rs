@@ -1,12 +1,12 @@
 //! `mercer probe`: what codes of each length say of the classes.
 
-use crate::codes::{Coded, Coder, METRICS, labels};
-use crate::context::Context;
-use crate::input::{Source, say_unscored, target_file};
-use crate::output::{NewFile, Output};
-use crate::page as parts;
+use crate::options::input::{Source, say_unscored, target_file};
+use crate::options::values::choice;
+use crate::program::context::Context;
+use crate::program::output::{NewFile, Output};
+use crate::show::codes::{Coded, Coder, METRICS, labels};
+use crate::show::page as parts;
 use crate::text;
-use crate::values::choice;
 use clap::Args;
 use mercer::classifier::Estimate;
 use mercer::data::{Target, split_rows};

@@ -1,22 +1,22 @@
 //! `mercer regress`: numbers or classes, learnt from examples.
 
 use crate::args::Ranks;
-use crate::certificate::{self, shortened};
-use crate::columns::{Lengthscales, importances_of, metrics_of};
 use crate::commands::predict::Predictions;
-use crate::context::Context;
-use crate::distributed;
-use crate::examples::{Examples, Outputs, Parts};
 use crate::learning::Learning;
 use crate::learnt::{InBlocks, Learnt};
-use crate::noted::joined;
-use crate::output::{NewFile, Output};
-use crate::precomputed::PRECOMPUTED;
-use crate::regress_page::{self, Scores};
+use crate::options::examples::{Examples, Outputs, Parts};
+use crate::options::precomputed::PRECOMPUTED;
+use crate::options::values;
+use crate::program::context::Context;
+use crate::program::distributed;
+use crate::program::output::{NewFile, Output};
+use crate::program::usage::with_options;
+use crate::show::certificate::{self, shortened};
+use crate::show::columns::{Lengthscales, importances_of, metrics_of};
+use crate::show::regress_page::{self, Scores};
+use crate::show::table_with_notes::joined;
+use crate::show::units;
 use crate::text;
-use crate::units;
-use crate::usage::with_options;
-use crate::values;
 use crate::ways;
 use clap::Args;
 use mercer::apply::{Convergence, Criterion, FoundKernel, Memory, TriedKernel};

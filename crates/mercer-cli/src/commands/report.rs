@@ -1,10 +1,12 @@
 //! `mercer report`: what a model found, as a page for a browser or a printer.
 
 use super::fit::by_output;
-use crate::context::Context;
-use crate::input::{Source, described};
-use crate::output::{NewFile, Output};
-use crate::{certificate, page, text, training, units};
+use crate::options::input::{Source, described};
+use crate::options::training;
+use crate::program::context::Context;
+use crate::program::output::{NewFile, Output};
+use crate::show::{certificate, page, units};
+use crate::text;
 use clap::Args;
 use mercer::data::{Dataset, Schema};
 use mercer::model::{Content, Model};

@@ -1,7 +1,7 @@
 //! `mercer reproduce`: runs an experiment, or all of them, and writes their figures.
 
-use crate::context::Context;
-use crate::output::{NewFile, Output};
+use crate::program::context::Context;
+use crate::program::output::{NewFile, Output};
 use crate::text;
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};

@@ -9,7 +9,7 @@
 
 use super::shell::subcommand;
 use crate::args::Cli;
-use crate::context::Context;
+use crate::program::context::Context;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, CommandFactory};
 use mercer::data::write_atomically;

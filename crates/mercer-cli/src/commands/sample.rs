@@ -1,9 +1,9 @@
 //! `mercer sample`: values of freshly drawn networks, whose kernel is that of the prior.
 
-use crate::context::Context;
-use crate::input::Reader;
-use crate::network::points;
-use crate::output::{self, NewFile, Output};
+use crate::options::input::Reader;
+use crate::options::network::points;
+use crate::program::context::Context;
+use crate::program::output::{self, NewFile, Output};
 use crate::text;
 use clap::Args;
 use mercer::Progress;

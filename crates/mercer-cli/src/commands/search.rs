@@ -1,11 +1,11 @@
 //! `mercer search`: the items of an index that are nearest to given rows.
 
-use crate::codes::{Coded, Coder};
-use crate::context::Context;
-use crate::graph;
-use crate::hits_page::{Found, page};
-use crate::input::Source;
-use crate::output::{NewFile, Output, quoted};
+use crate::options::input::Source;
+use crate::program::context::Context;
+use crate::program::output::{NewFile, Output, quoted};
+use crate::show::codes::{Coded, Coder};
+use crate::show::graph;
+use crate::show::hits_page::{Found, page};
 use crate::text;
 use clap::Args;
 use mercer::classifier::Estimate;
@@ -83,7 +83,7 @@ impl Search {
         let index = Index::open(&self.index)?;
         let opened = start.elapsed().as_secs_f64();
         let coder = self.coder(&index, context)?;
-        let m = crate::codes::first(self.dims, index.k())?;
+        let m = crate::show::codes::first(self.dims, index.k())?;
         index.verify()?;
         let Coded { data, codes } = coder.code(&self.source, &self.query, None, context)?;
         fail_if!(
@@ -191,7 +191,7 @@ impl Search {
 /// The share of the found items that are of the query's class, where both have classes of the same names.
 fn precision(index: &Index, data: &Dataset, hits: &Hits, seed: u64) -> Option<Estimate> {
     let items = index.labels()?;
-    let Some(Target::Classes { labels, names }) = crate::codes::labels(data.y.clone()) else { return None };
+    let Some(Target::Classes { labels, names }) = crate::show::codes::labels(data.y.clone()) else { return None };
     let class = |label: usize| index.classes.iter().position(|name| *name == names[label]);
     let of_query = |(row, &label): (ndarray::ArrayView1<usize>, &usize)| {
         let right = row.iter().filter(|&&item| Some(items[item]) == class(label)).count();

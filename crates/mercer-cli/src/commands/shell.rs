@@ -1,8 +1,8 @@
 //! `mercer completions` and `mercer man`: a completion script and the man page, made from the definitions of the arguments.
 
 use crate::args::Cli;
-use crate::context::{Context, print};
-use crate::output::NewFile;
+use crate::program::context::{Context, print};
+use crate::program::output::NewFile;
 use clap::{Args, Command, CommandFactory};
 use clap_complete::Shell;
 use mercer::error::did_you_mean;

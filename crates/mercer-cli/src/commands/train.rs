@@ -1,11 +1,11 @@
 //! `mercer train`: trains a network to predict the class, or the number, of labelled rows.
 
-use crate::context::Context;
-use crate::input::{Beside, Reader, TaskChoice, encoded, has_test_part, scaling, target_file};
-use crate::keeping::Keeping;
-use crate::output::{NewFile, Output};
+use crate::options::checkpoint_options::Keeping;
+use crate::options::input::{Beside, Reader, TaskChoice, encoded, has_test_part, scaling, target_file};
+use crate::options::values::{non_negative, number, positive};
+use crate::program::context::Context;
+use crate::program::output::{NewFile, Output};
 use crate::text;
-use crate::values::{non_negative, number, positive};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use mercer::classifier::{

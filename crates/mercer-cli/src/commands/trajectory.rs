@@ -1,13 +1,13 @@
 //! `mercer trajectory`: calibrated probabilities from the snapshots of a training run.
 
-use crate::context::Context;
-use crate::input::{Reader, labelled};
-use crate::judging::{JudgedRows, Judging};
-use crate::network::{Foreign, Input};
-use crate::output::{NewFile, Output};
+use crate::options::input::{Reader, labelled};
+use crate::options::network::{Foreign, Input};
+use crate::options::validation_rows::{JudgedRows, Judging};
+use crate::program::context::Context;
+use crate::program::output::{NewFile, Output};
+use crate::show::uncertainty::{About, Answers, Judged, Judgement, choices, chosen, halves};
+use crate::show::uncertainty_page::page;
 use crate::text;
-use crate::uncertainty::{About, Answers, Judged, Judgement, choices, chosen, halves};
-use crate::uncertainty_page::page;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use mercer::apply::{Predict, Saved};

@@ -2,10 +2,10 @@
 
 use super::fit::by_output;
 use super::predict_blocks::at_rows;
-use crate::codes::first;
-use crate::context::Context;
-use crate::input::{SampleSource, Source, announce, model_memory, say_ignored};
-use crate::output::{NewFile, Output, numbered};
+use crate::options::input::{SampleSource, Source, announce, model_memory, say_ignored};
+use crate::program::context::Context;
+use crate::program::output::{NewFile, Output, numbered};
+use crate::show::codes::first;
 use crate::text;
 use clap::Args;
 use mercer::apply::Fitted;

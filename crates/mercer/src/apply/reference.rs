@@ -1,5 +1,5 @@
 use super::check_finite;
-use super::dealt_points::DealtPoints;
+use super::ridge::sharded_points::DealtPoints;
 use crate::FitContext;
 use crate::compute::Device;
 use crate::kernel::Kernel;

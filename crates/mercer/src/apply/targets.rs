@@ -28,7 +28,7 @@ impl<'c> FitContext<'c> {
 
 /// What the columns of an encoded target mean.
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
-pub(super) enum Encoding {
+pub(crate) enum Encoding {
     /// One column of numbers.
     Values,
     /// A column for each class, in this order.

@@ -1,6 +1,6 @@
 //! Feature maps: the functions that eigenfunctions are combinations of.
 
-use super::sharded::cross_in_parts;
+use super::kinds::sharded::cross_in_parts;
 use super::{FunctionSamples, LowRankOperator, Points, Precision, Real, cross_apply, gram_cross, in_precision};
 use crate::compute::Device;
 use crate::kernel::Kernel;

@@ -1,11 +1,11 @@
 //! Kernel matrices: whole, or some rows at a time.
 
-use super::couple::Couple;
 use super::cuda;
-use super::matrix_free::{cross_block, cross_rows, gpu_for};
+use super::kinds::matrix_free::{cross_block, cross_rows, gpu_for};
 use super::memory::zeros;
-use super::points::{Plan, Prepared};
-use super::tile::{Workspace, area, deal, make_symmetric, ranges, upper_tiles};
+use super::tile::point_pair::Couple;
+use super::tile::points::{Plan, Prepared};
+use super::tile::workspace::{Workspace, area, deal, make_symmetric, ranges, upper_tiles};
 use super::{Precision, Real, in_precision, typed};
 use crate::compute::Device;
 use crate::compute::cuda::Gpu;

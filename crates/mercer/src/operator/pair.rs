@@ -1,7 +1,7 @@
 //! Two sets of points that are multiplied again and again.
 
 use super::cuda::{CudaPair, Kept};
-use super::matrix_free::gpu_for;
+use super::kinds::matrix_free::gpu_for;
 use super::{Precision, cross_apply, gram_cross};
 use crate::Result;
 use crate::compute::Device;

@@ -2,8 +2,8 @@
 
 mod page;
 
-use crate::context::Context;
-use crate::output::{NewFile, Output};
+use crate::program::context::Context;
+use crate::program::output::{NewFile, Output};
 use crate::text;
 use clap::Args;
 use mercer::data::{Dataset, digits};

@@ -1,8 +1,9 @@
 //! The report of the demonstration.
 
 use super::{Found, K, median};
-use crate::context::Context;
-use crate::{page, text};
+use crate::program::context::Context;
+use crate::show::page;
+use crate::text;
 use mercer::Result;
 use mercer::apply::{Fit, KernelPca, LaplacianEigenmaps, Transform};
 use mercer_figure::Plot;

@@ -22,7 +22,7 @@ use std::ops::Range;
 /// replaces `K_BB` by Nyström's approximation; blocks are small enough here to be factored. Blocks are drawn anew in every epoch: with the same
 /// ones again and again it takes several times as long. Where the residual rises far above the least one, μ was too optimistic: it is quartered,
 /// and the acceleration begins anew.
-pub(in crate::apply) struct Askotch<'a> {
+pub(crate) struct Askotch<'a> {
     equations: Equations<'a>,
     /// Of the rows in random order.
     blocks: Vec<Range<usize>>,
@@ -54,7 +54,7 @@ const STEPS: usize = 256;
 const VECTORS: usize = 7;
 
 /// Plans the memory of a GPU for `n` points that are on it.
-pub(in crate::apply) fn plan(planned: &mut Planned, n: usize) {
+pub(crate) fn plan(planned: &mut Planned, n: usize) {
     let (block, last) = (rows_of_a_block(n, ON_GPU), rows_of_residual(n).unwrap_or(n));
     planned.vectors(VECTORS, n);
     planned.product_of_some([block, n]);
@@ -63,7 +63,7 @@ pub(in crate::apply) fn plan(planned: &mut Planned, n: usize) {
 }
 
 /// Bytes of the host's memory for a block of n points: its matrix as it is made, the factor, and a copy.
-pub(in crate::apply) fn block_memory(n: usize) -> u64 {
+pub(crate) fn block_memory(n: usize) -> u64 {
     3 * 8 * (rows_of_a_block(n, BLOCKS.1) as u64).pow(2)
 }
 

@@ -1,5 +1,5 @@
 use super::{EpochSolver, Epochs, Judged, load_panel, save_panel, squares};
-use crate::apply::landmark_design::Design;
+use crate::apply::features::landmark_design::Design;
 use crate::kernel::Kernel;
 use crate::linalg::{Panel, Part, eigh};
 use crate::model::Bundle;
@@ -12,7 +12,7 @@ use std::cell::OnceCell;
 use std::ops::Range;
 
 /// `(ΦᵀWΦ + αI) V = ΦᵀWY`, ridge regression on landmarks.
-pub(in crate::apply) struct Landmarked<'a, 'd> {
+pub(crate) struct Landmarked<'a, 'd> {
     pub design: &'a Design<'d>,
     /// α
     pub alpha: f64,
@@ -72,7 +72,7 @@ impl Judged for Landmarked<'_, '_> {
 ///
 /// Targets that the centres cannot fit leave noise in the steps. The result is the mean of V over the windows since the last epoch whose number is a
 /// power of two, whose error falls with the number of steps; so does that of the residual that is seen, the mean over the same epochs.
-pub(in crate::apply) struct DelayedEigenPro<'a, 's, 'd> {
+pub(crate) struct DelayedEigenPro<'a, 's, 'd> {
     system: &'a Landmarked<'s, 'd>,
     /// G `[s, q]`; S are the first s landmarks.
     damping: Panel,
@@ -112,7 +112,7 @@ const BATCHES: (usize, usize) = (32, 4096);
 const BEFORE: usize = 16_384;
 
 /// Plans the memory of a GPU for `n` points and `m` landmarks that are on it, with a window of as many points as there are landmarks.
-pub(in crate::apply) fn plan(planned: &mut Planned, [n, m]: [usize; 2]) {
+pub(crate) fn plan(planned: &mut Planned, [n, m]: [usize; 2]) {
     let (window, batch, sample) = (m.min(n), BATCHES.1.min(n), (m / 4).clamp(m.min(200), SAMPLE));
     planned.gram(sample);
     // An eigendecomposition has the matrix, the vectors twice, and about two more to work with.

@@ -19,7 +19,7 @@ use std::ops::Range;
 ///
 /// The rate for batches of b rows is `η = b/(β + (b−1) σ_{q+1}/s)`, β the largest `κ'(x,x)`; beyond `b ≈ β s/σ_{q+1}` larger batches do not help.
 /// The points must come in random order: S is the first of them.
-pub(in crate::apply) struct EigenPro<'a> {
+pub(crate) struct EigenPro<'a> {
     equations: Equations<'a>,
     batches: Vec<Range<usize>>,
     /// `V √D` `[s, q]`
@@ -42,12 +42,12 @@ const BATCHES: (usize, usize) = (32, 4096);
 const VECTORS: usize = 5;
 
 /// Bytes of the host's memory for the sample of n points: its matrix, and what an eigendecomposition takes.
-pub(in crate::apply) fn sample_memory(n: usize) -> u64 {
+pub(crate) fn sample_memory(n: usize) -> u64 {
     5 * 8 * (n.min(SAMPLE) as u64).pow(2)
 }
 
 /// Plans the memory of a GPU for `n` points that are on it, in batches of the largest size.
-pub(in crate::apply) fn plan(planned: &mut Planned, n: usize) {
+pub(crate) fn plan(planned: &mut Planned, n: usize) {
     let [size, batch] = [SAMPLE, BATCHES.1].map(|rows| rows.min(n));
     planned.vectors(VECTORS, n);
     planned.factor(size);

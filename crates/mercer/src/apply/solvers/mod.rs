@@ -11,19 +11,23 @@
 //! best iterate, the curve of residuals. Checkpoints, interrupts and progress are those of training (`training.rs`), which
 //! conjugate gradients use too.
 
+pub(crate) mod conjugate_gradients;
+pub(crate) mod low_rank_preconditioner;
+pub(crate) mod monitor;
+
 mod askotch;
 mod delayed;
 mod eigenpro;
 mod richardson;
 
-pub(super) use askotch::{Askotch, block_memory, plan as plan_askotch};
-pub(super) use delayed::{DelayedEigenPro, Landmarked, plan as plan_delayed};
-pub(super) use eigenpro::{EigenPro, plan as plan_eigenpro, sample_memory};
-pub(super) use richardson::Richardson;
+pub(crate) use askotch::{Askotch, block_memory, plan as plan_askotch};
+pub(crate) use delayed::{DelayedEigenPro, Landmarked, plan as plan_delayed};
+pub(crate) use eigenpro::{EigenPro, plan as plan_eigenpro, sample_memory};
+pub(crate) use richardson::Richardson;
 
-use super::HeldOutError;
-use super::conjugate_gradients::{Converged, excess, largest};
-use super::monitor::{Monitor, load_curves, load_panel, save_panel};
+use crate::apply::HeldOutError;
+use crate::apply::solvers::conjugate_gradients::{Converged, excess, largest};
+use crate::apply::solvers::monitor::{Monitor, load_curves, load_panel, save_panel};
 use crate::linalg::{Panel, Part};
 use crate::model::Bundle;
 use crate::operator::Operator;
@@ -33,7 +37,7 @@ use crate::{FitContext, Result};
 use std::cell::OnceCell;
 use std::ops::Range;
 
-/// An iterative solver of `(K + αI) C = Y` that sees a part of K at a time. Example: [`Ridge`](super::Ridge).
+/// An iterative solver of `(K + αI) C = Y` that sees a part of K at a time. Example: [`Ridge`](crate::apply::Ridge).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EpochSolver {
     /// Richardson's iteration with the preconditioner of conjugate gradients: the plain one.
@@ -46,7 +50,7 @@ pub enum EpochSolver {
 
 impl EpochSolver {
     /// Its name in messages.
-    pub(super) fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             EpochSolver::Richardson => "Richardson's iteration",
             EpochSolver::EigenPro => "EigenPro",
@@ -55,14 +59,14 @@ impl EpochSolver {
     }
 
     /// Whether it takes blocks of rows, which must then come in random order.
-    pub(super) fn takes_blocks(self) -> bool {
+    pub(crate) fn takes_blocks(self) -> bool {
         self != EpochSolver::Richardson
     }
 }
 
 /// `(K + αI) C = Y`
 #[derive(Clone, Copy)]
-pub(super) struct Equations<'a> {
+pub(crate) struct Equations<'a> {
     /// K
     pub operator: &'a dyn Operator,
     /// α
@@ -83,7 +87,7 @@ impl Equations<'_> {
 }
 
 /// A linear system whose solutions can be judged.
-pub(super) trait Judged {
+pub(crate) trait Judged {
     /// `‖b_j‖²` of the right-hand sides `[m]`.
     fn norms(&self) -> Result<Vec<f64>>;
 
@@ -95,7 +99,7 @@ pub(super) trait Judged {
 const SAMPLED: usize = 65_536;
 
 /// The rows of n from which the last residual is estimated; none where it is that of all.
-pub(super) fn rows_of_residual(n: usize) -> Option<usize> {
+pub(crate) fn rows_of_residual(n: usize) -> Option<usize> {
     (n > 16 * SAMPLED).then_some(SAMPLED)
 }
 
@@ -119,7 +123,7 @@ impl Judged for Equations<'_> {
 }
 
 /// A solver that goes over the rows again and again.
-pub(super) trait Epochs {
+pub(crate) trait Epochs {
     /// Which one it is.
     fn kind(&self) -> EpochSolver;
 
@@ -135,7 +139,7 @@ pub(super) trait Epochs {
 
 /// Runs epochs from `start` `[n, m]` until every `‖b − Ac‖ ≤ tolerance·‖b‖`, at most `limit` of them. Where they end before, the
 /// result is the best iterate with its true residual, estimated from a sample of rows where there are more than a million.
-pub(super) fn run(
+pub(crate) fn run(
     solver: &mut dyn Epochs,
     equations: &dyn Judged,
     start: Panel,
@@ -348,7 +352,7 @@ fn blocks(n: usize, size: usize) -> Vec<Range<usize>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::apply::preconditioner::LowRankPreconditioner;
+    use crate::apply::solvers::low_rank_preconditioner::LowRankPreconditioner;
     use crate::compute::Device;
     use crate::kernel::Kernel;
     use crate::linalg::Cholesky;

@@ -1,5 +1,5 @@
 use super::{EpochSolver, Epochs, Equations, squares};
-use crate::apply::preconditioner::LowRankPreconditioner;
+use crate::apply::solvers::low_rank_preconditioner::LowRankPreconditioner;
 use crate::linalg::{Panel, Part};
 use crate::model::Bundle;
 use crate::rng::Rng;
@@ -10,7 +10,7 @@ use ndarray::Array2;
 /// the largest eigenvalue of `P⁻¹(K + αI)`.
 ///
 /// What `UΣUᵀ` leaves of K is positive, so that no eigenvalue is below 1: the error falls by `1 − η` at least in each step.
-pub(in crate::apply) struct Richardson<'a, 'p> {
+pub(crate) struct Richardson<'a, 'p> {
     equations: Equations<'a>,
     preconditioner: &'p LowRankPreconditioner,
     /// η, from the first epoch on.

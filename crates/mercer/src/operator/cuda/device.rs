@@ -1,7 +1,5 @@
 //! Products with the kernel matrix on a GPU: uploads points and launches the kernels of a [`Program`].
 
-use super::super::tile::ranges;
-use super::super::{Precision, Real};
 use super::launch::{Card, Launch, NO_DIAGONAL, Tiling, columns_per_pass, padded};
 use super::program::{Kind, Program};
 use super::wide::{self, Places};
@@ -12,6 +10,8 @@ use crate::compute::{Math, Tensor};
 use crate::data::Rows;
 use crate::kernel::Kernel;
 use crate::linalg::Panel;
+use crate::operator::tile::workspace::ranges;
+use crate::operator::{Precision, Real};
 use ndarray::{Array2, s};
 use std::collections::HashMap;
 use std::ops::Range;

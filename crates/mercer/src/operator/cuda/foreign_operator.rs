@@ -1,6 +1,5 @@
 //! The kernel matrix of points that another library holds in the memory of a GPU, as an operator.
 
-use super::super::{Operator, Precision};
 use super::ADVICE;
 use super::device::{CudaKernel, DevicePoints};
 use super::foreign::{ForeignArray, upload_rows};
@@ -11,6 +10,7 @@ use crate::compute::Device;
 use crate::compute::cuda::{Buffer, Gpu};
 use crate::kernel::Kernel;
 use crate::linalg::Panel;
+use crate::operator::{Operator, Precision};
 use crate::{Progress, Result, fail_if};
 use ndarray::{Array1, Array2, ArrayView2};
 

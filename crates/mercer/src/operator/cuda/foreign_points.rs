@@ -1,8 +1,5 @@
 //! Points that another library holds in the memory of a GPU, prepared for a kernel: shifts and lifts are computed there.
 
-use super::super::Precision;
-use super::super::points::{Norms, Plan};
-use super::super::twins::Names;
 use super::device::{CudaKernel, DevicePoints};
 use super::foreign::{ForeignArray, source};
 use super::launch::{Card, Launch};
@@ -11,6 +8,9 @@ use super::{ADVICE, compiles};
 use crate::compute::cuda::{Arg, Buffer};
 use crate::data::Rows;
 use crate::kernel::{Base, Kernel};
+use crate::operator::Precision;
+use crate::operator::tile::duplicates::Names;
+use crate::operator::tile::points::{Norms, Plan};
 use crate::{Error, Result, fail_if};
 use std::borrow::Cow;
 

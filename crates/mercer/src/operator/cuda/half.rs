@@ -7,11 +7,11 @@
 //!
 //! `√d 2^−25 ≤ 2^−14 · 2^e ‖x‖`
 //!
-//! with ‖x‖ the largest norm for kernels of a distance, which see errors relative to it (`operator/near.rs`), and the least norm,
+//! with ‖x‖ the largest norm for kernels of a distance, which see errors relative to it (`operator/tile/near.rs`), and the least norm,
 //! that of the origin apart, for others. An inner product is then off by as much as that of TF32, and an eighth.
 
-use super::super::points::{Norms, Plan};
 use crate::kernel::Statistic;
+use crate::operator::tile::points::{Norms, Plan};
 
 /// The largest `2^e ‖x‖`, and the largest |e|: `2^(−2e)` must be an f32.
 const LARGEST: i32 = 15;

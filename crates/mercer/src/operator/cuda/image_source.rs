@@ -1,11 +1,11 @@
 //! The sources of kernels of images, and their launches.
 
-use super::super::images::Images;
-use super::super::points::Plan;
 use super::Arithmetic;
 use super::launch::{Card, Launch};
 use super::program::{MAX_OPERATIONS, define};
 use crate::kernel::Kernel;
+use crate::operator::images::Images;
+use crate::operator::tile::points::Plan;
 use crate::simd::source::{PRELUDE, Source, Style, Variable, record};
 
 const IMAGES: &str = include_str!("images.cu");

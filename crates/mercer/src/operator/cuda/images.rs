@@ -1,9 +1,6 @@
 //! Kernels of images on a GPU. A pair of images takes as long as millions of pairs of points, so K is computed once, each
 //! symmetric half once, and kept in device memory where it fits.
 
-use super::super::points::Plan;
-use super::super::twins::{Names, keys};
-use super::super::{Precision, Real};
 use super::image_source::{PairSource, combine_source};
 use super::launch::{Card, Launch, NO_DIAGONAL};
 use super::{ADVICE, Arithmetic, STAGING};
@@ -12,6 +9,9 @@ use crate::compute::cuda::{Arg, Buffer, Gpu, Source};
 use crate::data::Rows;
 use crate::kernel::Kernel;
 use crate::linalg::Panel;
+use crate::operator::tile::duplicates::{Names, keys};
+use crate::operator::tile::points::Plan;
+use crate::operator::{Precision, Real};
 use crate::operator::{in_precision, ranges};
 use crate::{Progress, Result, Silent};
 use ndarray::{Array2, ArrayView2, s};

@@ -1,9 +1,9 @@
 //! A kernel expression as a device function.
 
-use super::super::points::Plan;
 use super::logistic;
 use super::zonal::Zonal;
 use crate::kernel::{Base, Formula, Pair, Statistic, with_formula};
+use crate::operator::tile::points::Plan;
 use crate::simd::source::{Listing, Source, Style, Variable, record};
 
 /// The operations that compute the plan's kernel from the statistics and norms of a pair of points. Fast tiles use the

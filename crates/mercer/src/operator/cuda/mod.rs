@@ -36,7 +36,7 @@
 //!   `prepare_points`; likewise `b` and `byy`. `A` and
 //!   `B` may be the same arrays. `a_pad` and `b_pad` are padded counts. The rows of `axx` are the norms and `κ(x,x)`, computed
 //!   in f64; where some points are equal, a row of names follows, and equal names have the value `κ(x,x)`.
-//! - Where distances between the points at hand would lose digits (`operator/near.rs`), the source has a test for such entries
+//! - Where distances between the points at hand would lose digits (`operator/tile/near.rs`), the source has a test for such entries
 //!   and computes them from differences of coordinates (`near.cu`); what rounding removed from the points, `[a_pad, width]`,
 //!   then follows them. Sources for other points have neither.
 //! - `diagonal`: where `i = j + diagonal`, both points are the same and the value is that `κ(x,x)`. It is 0 for the operator,
@@ -84,7 +84,7 @@ pub(crate) use program::compiles;
 pub use program::sources;
 pub(crate) use sets::Kept;
 
-use super::Precision;
+use crate::operator::Precision;
 use crate::simd::source::Style;
 
 /// Advice when device memory is short.

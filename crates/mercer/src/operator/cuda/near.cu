@@ -1,4 +1,4 @@
-// κ of one pair of points from differences of their coordinates, where a matrix product would lose digits; operator/near.rs
+// κ of one pair of points from differences of their coordinates, where a matrix product would lose digits; operator/tile/near.rs
 // says where.
 //
 // #define LOW         whether low parts of the points, which rounding removed, lie behind the points

@@ -1,6 +1,5 @@
 //! Kernel matrices as operators on a GPU, and products with new points.
 
-use super::super::{Precision, Real};
 use super::device::{CudaKernel, DevicePoints, contiguous};
 use super::images::{self, ImageKernel, ImageMatrix};
 use super::sets::{Kept, Sets};
@@ -10,6 +9,7 @@ use crate::compute::cuda::{self, Gpu};
 use crate::data::Rows;
 use crate::kernel::Kernel;
 use crate::linalg::{Panel, Part};
+use crate::operator::{Precision, Real};
 use crate::{Progress, Result};
 use ndarray::{Array2, ArrayView2};
 use std::ops::Range;

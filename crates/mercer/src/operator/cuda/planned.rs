@@ -1,11 +1,11 @@
 //! The device memory that work with K will take.
 
-use super::super::Precision;
 use super::launch::{Card, columns_per_pass, padded};
 use super::program::{Program, compiles};
 use super::{Arithmetic, STAGING, wide};
 use crate::compute::cuda::PoolPlan;
 use crate::kernel::Kernel;
+use crate::operator::Precision;
 
 /// An estimate of the device memory that work with a kernel takes: the requests of that work, in its order, to a plan of the GPU's pool.
 pub(crate) struct Planned {

@@ -1,12 +1,12 @@
 //! Generates the CUDA source of a kernel expression, and its launches.
 
-use super::super::points::{Norms, Plan};
-use super::super::twins::{Names, keys};
 use super::launch::{Card, Shape, Tiling, padded, simt_shape, tensor_shape, tiling};
 use super::renewal::{Renewal, norms};
 use super::{Arithmetic, foreign, half, image_source, kappa, logistic, wide};
 use crate::data::Rows;
 use crate::kernel::{Kernel, Statistic, catalogue};
+use crate::operator::tile::duplicates::{Names, keys};
+use crate::operator::tile::points::{Norms, Plan};
 use crate::simd::source::{PRELUDE, Style};
 use ndarray::Array2;
 use std::fmt::Write;

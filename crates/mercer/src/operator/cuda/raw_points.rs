@@ -1,11 +1,11 @@
 //! Raw points: what the host makes of points before the device brings them into the layout of the tiles.
 
-use super::super::Real;
-use super::super::memory::zeros;
-use super::super::tile::ranges;
-use super::super::twins::keys;
 use super::program::Program;
 use crate::data::Rows;
+use crate::operator::Real;
+use crate::operator::memory::zeros;
+use crate::operator::tile::duplicates::keys;
+use crate::operator::tile::workspace::ranges;
 use ndarray::Array2;
 use rayon::prelude::*;
 use std::ops::Range;

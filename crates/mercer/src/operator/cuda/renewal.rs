@@ -1,12 +1,12 @@
 //! Which entries of a tile are computed anew from differences of coordinates, and the source that does it.
 
-use super::super::near::{Near, Roundoff};
-use super::super::points::{Norms, Plan};
-use super::super::tile::ranges;
 use super::program::define;
 use super::{Arithmetic, kappa, wide};
 use crate::data::Rows;
 use crate::kernel::Statistic;
+use crate::operator::tile::near::{Near, Roundoff};
+use crate::operator::tile::points::{Norms, Plan};
+use crate::operator::tile::workspace::ranges;
 use rayon::prelude::*;
 
 const NEAR: &str = include_str!("near.cu");

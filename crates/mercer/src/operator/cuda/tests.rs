@@ -1,4 +1,3 @@
-use super::super::points::Plan;
 use super::launch::{Card, PAD, Tiling, columns_per_pass, padded, tensor_shape};
 use super::program::{Kind, Program};
 use super::zonal::Zonal;
@@ -6,6 +5,7 @@ use super::*;
 use crate::compute::Activation;
 use crate::kernel::infinite::{Expectations, Side};
 use crate::kernel::{Kernel, Statistic, catalogue};
+use crate::operator::tile::points::Plan;
 use crate::rng::Rng;
 use crate::simd::Num;
 use crate::simd::source::{Listing, Source, Style, Variable, record};
@@ -315,7 +315,7 @@ fn deep_networks_of_every_activation_run_on_a_gpu() {
 
 #[test]
 fn patches_of_images_fit_into_shared_memory() {
-    use super::super::images::Images;
+    use crate::operator::images::Images;
     use image_source::PairSource;
     let kernel = Kernel::parse("ntk('conv(3) res(relu conv(3)) relu gap dense', shape=32x32x3)").unwrap();
     let (network, ntk) = kernel.bases()[0].network().unwrap();

@@ -3,8 +3,8 @@
 //! ReLU networks without biases have this form, with f analytic on [0, π] for any depth. So a polynomial in θ gives f to
 //! single precision, and the kernel costs only one arc cosine.
 
-use super::super::walk::chebyshev_coefficients;
 use crate::kernel::{Base, Formula, Pair, Statistic, with_formula};
+use crate::operator::kinds::walk::chebyshev_coefficients;
 use crate::simd::Num;
 use std::f64::consts::PI;
 

@@ -33,7 +33,7 @@ type Size = (usize, usize);
 
 /// A network cut into segments, with what each of its steps acts on.
 #[derive(Clone, Debug)]
-pub(super) struct Images {
+pub(crate) struct Images {
     /// Whether the kernel is Θ rather than K.
     ntk: bool,
     channels: usize,

@@ -5,8 +5,8 @@ use crate::compute::Activation;
 use crate::kernel::infinite::Variances;
 use crate::net::Window;
 use crate::operator::Real;
-use crate::operator::aligned::Aligned;
-use crate::operator::network::{self, Covariances, LANES, Sides, lanes};
+use crate::operator::tile::aligned::Aligned;
+use crate::operator::tile::network::{self, Covariances, LANES, Sides, lanes};
 use crate::simd::{Num, vectorized};
 use std::ops::Range;
 

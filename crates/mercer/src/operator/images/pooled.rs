@@ -3,8 +3,8 @@
 use super::{Patch, Size};
 use crate::net::Window;
 use crate::operator::Real;
-use crate::operator::aligned::Aligned;
-use crate::operator::network::{Covariances, LANES};
+use crate::operator::tile::aligned::Aligned;
+use crate::operator::tile::network::{Covariances, LANES};
 use crate::simd::vectorized;
 
 /// Covariances between all positions of a pooled image, `[positions, positions, LANES]`.

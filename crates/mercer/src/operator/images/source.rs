@@ -4,7 +4,7 @@ use super::{End, Images, Segment, Size, Stage};
 use crate::compute::Activation;
 use crate::kernel::infinite::{Expectations, Side, Step};
 use crate::operator::cuda::logistic;
-use crate::operator::network::FIELDS;
+use crate::operator::tile::network::FIELDS;
 use crate::simd::source::{Listing, Source, Style, Variable, record_all};
 use std::fmt::Write;
 
@@ -32,7 +32,7 @@ impl Images {
     ///
     /// Pooling mixes offsets: all of a pair's offsets up to there are run first, and the values between all pairs of positions are kept in device
     /// memory, from where the next segment reads its windows.
-    pub fn layers(&self) -> Option<Layers> {
+    pub(in crate::operator) fn layers(&self) -> Option<Layers> {
         let of_segment = |s: &Segment| s.stages.iter().flat_map(|t| [t.input, t.output]).chain([s.input]).collect();
         let sizes: Vec<Size> = self.segments.iter().flat_map(|s| -> Vec<Size> { of_segment(s) }).collect();
         let (height, width) = sizes.iter().fold((0, 0), |(h, w), size| (h.max(size.0), w.max(size.1)));

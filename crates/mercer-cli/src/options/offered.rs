@@ -1,0 +1,98 @@
+//! Entries of the library's registry as arguments of the program.
+
+use crate::program::output::NewFile;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::parser::ValueSource;
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, value_parser};
+use mercer::learn;
+use mercer::options::{Builds, Family, Kind, Opt, Options, Spelling};
+use mercer::spectrum::Size;
+use serde_json::{Map, Value};
+use std::marker::PhantomData;
+
+/// A family of entries that a command offers.
+pub trait Offered: Builds + Sized + 'static {
+    fn family() -> &'static Family<Self>;
+}
+
+impl Offered for Size {
+    fn family() -> &'static Family<Size> {
+        learn::spectra()
+    }
+}
+
+/// The options of a family that were given on the command line.
+pub struct Given<T> {
+    values: Map<String, Value>,
+    family: PhantomData<T>,
+}
+
+impl<T: Offered> Given<T> {
+    pub fn options(&self) -> Options {
+        Options::new(self.values.clone(), Spelling::Program)
+    }
+}
+
+impl<T: Offered> FromArgMatches for Given<T> {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Given<T>, clap::Error> {
+        let given = |option: &&Opt| matches.value_source(option.name) == Some(ValueSource::CommandLine);
+        let value = |option: &Opt| match option.kind {
+            Kind::Flag => Value::from(true),
+            Kind::Word(_) => matches.get_one::<String>(option.name).map_or(Value::Null, |word| word.as_str().into()),
+            Kind::File => {
+                matches.get_one::<NewFile>(option.name).map_or(Value::Null, |file| file.to_string_lossy().into())
+            }
+            _ => matches.get_one::<Value>(option.name).cloned().unwrap_or_default(),
+        };
+        let options = T::family().options();
+        let values = options.into_iter().filter(given).map(|option| (option.name.to_owned(), value(option)));
+        Ok(Given { values: values.collect(), family: PhantomData })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Given::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl<T: Offered> Args for Given<T> {
+    fn augment_args(command: Command) -> Command {
+        T::family().options().into_iter().fold(command, |command, option| command.arg(argument::<T>(option)))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+/// The argument of an option. Its help names the entries that take it where these are one or two.
+fn argument<T: Offered>(option: &'static Opt) -> Arg {
+    let takers = T::family().takers(option);
+    let names: Vec<&str> = takers.iter().map(|entry| entry.name).collect();
+    let help = if names.len() <= 2 { format!("{}: {}", names.join(", "), option.help) } else { option.help.to_owned() };
+    let heading = match takers.iter().any(|entry| entry.can.trains) {
+        true => "Options of methods that train networks",
+        false => "Options of methods",
+    };
+    let argument = Arg::new(option.name).long(option.name).aliases(option.aliases.to_vec());
+    let argument = argument.help(help).help_heading(heading);
+    match option.kind {
+        Kind::Flag => argument.action(ArgAction::SetTrue),
+        Kind::Word(words) => argument.value_name(option.value).value_parser(PossibleValuesParser::new(words())),
+        Kind::File => argument.value_name(option.value).value_parser(value_parser!(NewFile)),
+        kind => {
+            let argument = argument.value_name(option.value).allow_negative_numbers(true);
+            argument.value_parser(move |text: &str| kind.parse(text))
+        }
+    }
+}
+
+/// Reads the name of an entry.
+pub fn name<T: Offered>() -> impl TypedValueParser<Value = &'static str> {
+    let family = T::family();
+    let value = |entry: &mercer::options::Entry<T>| {
+        PossibleValue::new(entry.name).help(entry.about).aliases(entry.aliases.to_vec())
+    };
+    PossibleValuesParser::new(family.entries.iter().map(value))
+        .try_map(move |name| family.find(&name).map(|entry| entry.name))
+}

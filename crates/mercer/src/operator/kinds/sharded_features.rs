@@ -1,0 +1,55 @@
+use crate::Result;
+use crate::linalg::Deal;
+use crate::model::Bundle;
+use crate::operator::{Features, KernelFeatures, Points};
+use ndarray::{Array2, ArrayView2};
+
+/// `φ_m(x) = κ(x, z_m)` for centres of which each rank has some. The coefficients of a rank are those of its centres; values are sums over the
+/// ranks. All methods that return a `Result` are collective.
+pub(crate) struct ShardedFeatures {
+    /// At the centres of this rank.
+    own: KernelFeatures,
+    deal: Deal,
+}
+
+impl ShardedFeatures {
+    /// Features at the centres of all ranks, of which this one has those of `own`.
+    pub fn new(own: KernelFeatures, deal: Deal) -> Self {
+        ShardedFeatures { own, deal }
+    }
+}
+
+impl Features for ShardedFeatures {
+    fn dim(&self) -> usize {
+        self.deal.shares().map_or(self.own.dim(), |shares| shares.n())
+    }
+
+    fn inputs(&self) -> Option<usize> {
+        self.own.inputs()
+    }
+
+    /// `φ(x)` `[n, p]`, with the columns of all ranks.
+    fn eval(&self, points: Points<'_>) -> Result<Array2<f64>> {
+        let own = self.own.eval(points)?;
+        Ok(self.deal.gathered(own.reversed_axes())?.reversed_axes())
+    }
+
+    fn project(&self, points: Points<'_>, a: ArrayView2<f64>) -> Result<Array2<f64>> {
+        let mut sum = self.own.project_in_parts(points, a)?;
+        self.deal.sum(sum.as_slice_mut().expect("own array"))?;
+        Ok(sum)
+    }
+
+    fn multiply_adds(&self) -> usize {
+        self.own.multiply_adds()
+    }
+
+    fn deal(&self) -> Deal {
+        self.deal.clone()
+    }
+
+    fn save<'a>(&'a self, bundle: &mut Bundle<'a>) -> Result<&'static str> {
+        self.own.save_dealt(bundle, &self.deal);
+        Ok(KernelFeatures::KIND)
+    }
+}
