@@ -106,7 +106,7 @@ namespace product {
 #undef D
 #undef INLINE
 #undef LOW
-#undef TWINS
+#undef DUPLICATES
 #undef VIEWS
 namespace prepare {
 %(prepare)s
@@ -117,14 +117,14 @@ int main() {
     const int a_pad = (n + 767) / 768 * 768, b_pad = (m + 767) / 768 * 768, columns = nc - 3, ld = nc + 2;
     std::mt19937 random(1);
     std::normal_distribution<double> normal(0, 1);
-    const int source = %(source)d, twins = %(twins)d;
+    const int source = %(source)d, duplicates = %(duplicates)d;
     // Points of d coordinates, then their names where they have some.
     std::vector<double> x(n * source), y(m * source), v(m * ld);
     auto draw = [&](std::vector<double> &points, int count) {
         for (int i = 0; i < count; ++i) {
             for (int k = 0; k < d; ++k) points[i * source + k] = normal(random) / sqrt((double)d) + %(apart)g * (i %% 3 - 1);
-            if (twins && i %% 10 == 7) for (int k = 0; k < d; ++k) points[i * source + k] = 0.1 * k - 1;
-            if (twins) points[(i + 1) * source - 1] = i %% 10 == 7 ? 1 : 0;
+            if (duplicates && i %% 10 == 7) for (int k = 0; k < d; ++k) points[i * source + k] = 0.1 * k - 1;
+            if (duplicates) points[(i + 1) * source - 1] = i %% 10 == 7 ? 1 : 0;
         }
     };
     // Places of the points in their set, and the number of one of B minus that of the same one in A: places of the order i, then of the list.
@@ -167,7 +167,7 @@ int main() {
         double s = 0;
         for (int k = 0; k < d; ++k) s += pow(x[i * source + k] - y[j * source + k], 2);
         const int p = a_at[i], q = b_at[j];
-        return ((same || taken) && p == q) || (twins && p %% 10 == 7 && q %% 10 == 7) ? 1.25 : exp(-s / 2);
+        return ((same || taken) && p == q) || (duplicates && p %% 10 == 7 && q %% 10 == 7) ? 1.25 : exp(-s / 2);
     };
     const int tiles = (m + %(tile)d - 1) / %(tile)d, splits = tiles > 2 ? 2 : 1, each = (tiles + splits - 1) / splits;
     const int diagonal = taken == 2 ? first : taken == 3 ? -first : same || taken ? 0 : -(1 << 30);
@@ -300,10 +300,10 @@ def settings(text, d):
     arithmetic = re.search(r"#define ARITHMETIC (\w+)", text)[1]
     nc, width, gram, halves = number("NC"), number("D"), number("GRAM"), 1 + number("SPLIT")
     real = "double" if arithmetic == "F64" else "float"
-    near, low, twins = number("NEAR"), number("LOW"), number("TWINS")
+    near, low, duplicates = number("NEAR"), number("LOW"), number("DUPLICATES")
     low_first = d if low and real == "double" else 0
-    source = d + low_first + twins
-    found = dict(nc=nc, width=width, real=real, point="unsigned short" if number("HALF") else real, d=d, source=source, twins=twins, apart=1000.3 if near else 0)
+    source = d + low_first + duplicates
+    found = dict(nc=nc, width=width, real=real, point="unsigned short" if number("HALF") else real, d=d, source=source, duplicates=duplicates, apart=1000.3 if near else 0)
     text = text.replace("#define UNSCALE 1e0f", f"#define UNSCALE {SCALE ** -2}f")
     found["places"] = ", a_places, b_places" if number("GATHERED") else ""
     wide = "    wide(const float" in text
@@ -322,7 +322,7 @@ def settings(text, d):
         words = max(32 * (rows + 4), 64 * nc) + (0 if gram else 64 * (rows + 4))
         found |= dict(name="simt", rows=rows, tile=rows, threads=256, shared=words * (8 if real == "double" else 4), partial="double")
     defines = dict(SOURCE="double", TARGET=real, PARTIAL=found["partial"], ROUND_TF32=int(arithmetic == "FAST"), HALF=number("HALF"), SCALE=SCALE, TRANSPOSED=int(found["name"] == "tensor"), HALVES=halves, NC=nc, D=width,
-                   SOURCE_D=source, VIEW_LIST=f"V(0, 0, {width}, 0, {d})", VIEWS=1, LOW=low, LOW_FIRST=low_first, TWINS=twins,
+                   SOURCE_D=source, VIEW_LIST=f"V(0, 0, {width}, 0, {d})", VIEWS=1, LOW=low, LOW_FIRST=low_first, DUPLICATES=duplicates,
                    DIAGONAL="1.25 + 0 * norms[0]")  # not 1, so that its use shows
     prepare = "".join(f"#define {name} {value}\n" for name, value in defines.items()) + "#define INLINE __device__ __forceinline__\n" + open(PREPARE, encoding="utf-8").read()
     return found | dict(product=on_the_host(text), prepare=on_the_host(prepare))

@@ -36,7 +36,7 @@ fn measured(group: Group<'_>, repeats: usize) -> Result<Value, Failure> {
     };
     let own = normal(N, D, 1).slice(s![group.share(N), ..]).to_owned();
     let operator = ShardedOperator::of(&Kernel::parse("rbf(4)")?, own.into(), &context)?;
-    let v = operator.deal().panel(Device::Cpu, normal(N, BLOCK, 2).view())?;
+    let v = operator.sharding().panel(Device::Cpu, normal(N, BLOCK, 2).view())?;
     let (product, _) = time(1, repeats, || operator.apply_panel(&v))?;
     drop(v);
     let start = Instant::now();

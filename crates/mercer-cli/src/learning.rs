@@ -167,7 +167,7 @@ impl Learning {
             ("cv", self.cv.is_some(), RIDGE),
             ("solver", self.solver.is_some(), &[Auto, Ridge]),
             ("rank", self.rank.is_some(), RANKED),
-            ("checkpoint", iterative(self.solving.keeping.checkpoint.is_some()), ITERATIVE),
+            ("checkpoint", iterative(self.solving.checkpointing.checkpoint.is_some()), ITERATIVE),
             ("tolerance", iterative(self.solving.tolerance.is_some()), ITERATIVE),
             ("iterations", iterative(self.solving.iterations.is_some()), ITERATIVE),
             ("metric", self.metric.is_some(), &[Rfm]),
@@ -188,17 +188,17 @@ impl Learning {
             self.is_logistic() && self.solver.is_some(),
             "--loss logistic is for methods on features, and --solver for ridge; leave one of them out"
         );
-        self.solving.keeping.check()
+        self.solving.checkpointing.check()
     }
 
     /// Refuses options of iterative solvers where the solver is the direct one.
     fn check_direct(&self) -> Result<()> {
-        let Solving { tolerance, iterations, keeping } = &self.solving;
+        let Solving { tolerance, iterations, checkpointing } = &self.solving;
         let given = [
             ("rank", self.rank.is_some()),
             ("tolerance", tolerance.is_some()),
             ("iterations", iterations.is_some()),
-            ("checkpoint", keeping.checkpoint.is_some()),
+            ("checkpoint", checkpointing.checkpoint.is_some()),
         ];
         let ignored = given.into_iter().find(|(_, given)| *given && self.solver == Some(Solver::Direct));
         match ignored {
@@ -300,8 +300,8 @@ impl Learning {
 
     /// Whether the options suit a kernel matrix in place of points.
     pub fn takes_a_matrix(&self) -> bool {
-        let Solving { tolerance, iterations, keeping } = &self.solving;
-        let iterative = tolerance.is_some() || iterations.is_some() || keeping.checkpoint.is_some();
+        let Solving { tolerance, iterations, checkpointing } = &self.solving;
+        let iterative = tolerance.is_some() || iterations.is_some() || checkpointing.checkpoint.is_some();
         let searched = self.search.is_some() || self.criterion == By::Likelihood;
         let none = self.solver.is_none() && self.rank.is_none() && !searched && !iterative;
         none && !self.is_logistic() && matches!(self.method, Way::Auto | Way::Ridge)
@@ -328,7 +328,7 @@ impl Learning {
         watched: Option<&Dataset>,
         fit: &FitContext<'_>,
     ) -> Result<Learnt> {
-        let iterative = |kernel| Solved { learning: self, kernel, x, y, watched, is_dealt: false, fit };
+        let iterative = |kernel| Solved { learning: self, kernel, x, y, watched, is_sharded: false, fit };
         match self.method {
             Way::Auto => self.by_choice(iterative(kernel)),
             Way::Rfm | Way::NadarayaWatson => unreachable!("they take an expression"),

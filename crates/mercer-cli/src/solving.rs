@@ -2,7 +2,7 @@
 
 use crate::learning::Learning;
 use crate::learnt::Learnt;
-use crate::options::checkpoint_options::Keeping;
+use crate::options::checkpoint_options::CheckpointOptions;
 use crate::options::values::positive;
 use crate::program::context::{peak_memory, resident_memory};
 use crate::ways::{Solver, Way};
@@ -30,7 +30,7 @@ pub struct Solving {
     pub iterations: Option<u32>,
 
     #[command(flatten)]
-    pub keeping: Keeping,
+    pub checkpointing: CheckpointOptions,
 }
 
 /// What is fitted under a kernel.
@@ -43,7 +43,7 @@ pub struct Solved<'a> {
     /// Rows whose error is measured along the iterations.
     pub watched: Option<&'a Dataset>,
     /// Whether each rank has some of the points.
-    pub is_dealt: bool,
+    pub is_sharded: bool,
     pub fit: &'a FitContext<'a>,
 }
 
@@ -73,7 +73,7 @@ impl Solved<'_> {
         };
         let Solving { tolerance: asked, iterations: most, .. } = &self.learning.solving;
         // A tolerance, a limit or a checkpoint is for an iterative solver.
-        let iterates = asked.is_some() || most.is_some() || self.learning.solving.keeping.checkpoint.is_some();
+        let iterates = asked.is_some() || most.is_some() || self.learning.solving.checkpointing.checkpoint.is_some();
         let solver = if solver == RidgeSolver::Auto && iterates { by_default } else { solver };
         let solver = match solver {
             RidgeSolver::ConjugateGradients { tolerance, iterations, .. } => RidgeSolver::ConjugateGradients {
@@ -103,8 +103,8 @@ impl Solved<'_> {
         let (alpha, class_weights, monitoring) = (self.learning.alpha(), self.learning.weights(), self.monitoring());
         let ridge = Ridge { kernel: self.kernel, alpha, solver, centred: true, class_weights, monitoring };
         let expected = Some(in_all(ridge.memory(self.x.dim().into(), self.y, self.fit)));
-        let fitted = match self.is_dealt {
-            true => ridge.fit_dealt(self.x, self.y, self.fit)?,
+        let fitted = match self.is_sharded {
+            true => ridge.fit_sharded(self.x, self.y, self.fit)?,
             false => ridge.fit(self.x, self.y, self.fit)?,
         };
         let (alpha, tried, convergence) = (fitted.alpha, fitted.tried.clone(), fitted.convergence.clone());
@@ -133,7 +133,7 @@ impl Solved<'_> {
     fn monitoring(&self) -> Monitoring {
         let rows = self.watched.and_then(|data| Some((data, data.y.clone()?)));
         let held_out = rows.map(|(data, y)| HeldOutRows { x: data.x.to_f64().into_owned(), y });
-        Monitoring { checkpoint: self.learning.solving.keeping.checkpoint(), held_out }
+        Monitoring { checkpoint: self.learning.solving.checkpointing.checkpoint(), held_out }
     }
 }
 

@@ -4,7 +4,7 @@
 
 use mercer::compute::cuda::{Buffer, gpu};
 use mercer::data::{Matrix, Rows};
-use mercer::operator::cuda::ForeignArray;
+use mercer::operator::cuda::ExternalArray;
 use pyo3::exceptions::{PyBufferError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -58,7 +58,7 @@ const TAKEN: &CStr = c"used_dltensor";
 /// An array of another library in the memory of a GPU. It stays alive, and is not copied.
 pub struct Imported {
     managed: *mut DLManagedTensor,
-    pub array: ForeignArray,
+    pub array: ExternalArray,
     /// 1 for a vector, which is one column; else 2.
     pub dimensions: usize,
 }
@@ -117,7 +117,7 @@ impl Imported {
                 (false, _) => [*tensor.strides as isize, *tensor.strides.add(1) as isize],
             };
             let address = tensor.data.addr() as u64 + tensor.byte_offset;
-            let array = ForeignArray::new(tensor.device.id as usize, address, bits == 64, shape, strides);
+            let array = ExternalArray::new(tensor.device.id as usize, address, bits == 64, shape, strides);
             Ok(Imported { managed, array: array.map_err(raised)?, dimensions })
         }
     }

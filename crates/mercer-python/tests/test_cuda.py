@@ -36,7 +36,7 @@ KERNELS = [
     "rbf(lengthscale=median)",
 ]
 #: Largest error over the largest value. That of float32 is what tensor cores are allowed where entries are not computed anew, 2⁻¹⁸
-#: (`roundoff` in operator/cuda/renewal.rs); products with a float64 operator are rounded once.
+#: (`roundoff` in operator/cuda/recomputation.rs); products with a float64 operator are rounded once.
 BOUND = {torch.float64: 1e-12, torch.float32: 2.0**-18}
 PRODUCT = {torch.float64: 1e-12, torch.float32: 1e-6}
 

@@ -6,7 +6,7 @@
 use crate::data::{write_atomically, write_elements};
 use crate::finite::{non_finite, non_finite_row};
 use crate::group::bytes;
-use crate::linalg::Deal;
+use crate::linalg::Sharding;
 use crate::{Error, Registry, Result, fail_if};
 use memmap2::{Mmap, MmapMut};
 use ndarray::{Array2, CowArray, Ix2};
@@ -65,9 +65,9 @@ pub struct Bundle<'a> {
 enum Matrix<'a> {
     Array(CowArray<'a, f64, Ix2>),
     /// The rows of this rank, of those of a group.
-    Dealt {
+    Sharded {
         own: CowArray<'a, f64, Ix2>,
-        deal: Deal,
+        sharding: Sharding,
     },
     /// Little-endian elements in row-major order, all finite.
     Mapped {
@@ -91,9 +91,9 @@ impl<'a> Bundle<'a> {
     }
 
     /// Stores a matrix of which this process has the rows `own`. What is made of the bundle is then collective, and rank 0 makes it.
-    pub(crate) fn put_dealt(&mut self, name: &str, own: impl Into<CowArray<'a, f64, Ix2>>, deal: &Deal) {
-        let (own, deal) = (own.into(), deal.clone());
-        let matrix = if deal.is_whole() { Matrix::Array(own) } else { Matrix::Dealt { own, deal } };
+    pub(crate) fn put_sharded(&mut self, name: &str, own: impl Into<CowArray<'a, f64, Ix2>>, sharding: &Sharding) {
+        let (own, sharding) = (own.into(), sharding.clone());
+        let matrix = if sharding.is_whole() { Matrix::Array(own) } else { Matrix::Sharded { own, sharding } };
         self.matrices.insert(name.to_owned(), matrix);
     }
 
@@ -129,7 +129,7 @@ impl<'a> Bundle<'a> {
         match self.matrices.get(name) {
             None => Err(Error::input(format!("the model has no matrix '{name}'"))),
             Some(Matrix::Array(array)) => Ok(array.to_owned()),
-            Some(Matrix::Dealt { own, deal }) => deal.gathered(own.to_owned()),
+            Some(Matrix::Sharded { own, sharding }) => sharding.gathered(own.to_owned()),
             Some(Matrix::Mapped { file, bytes, shape }) => {
                 let values = numbers(&file[bytes.clone()]).collect();
                 Ok(Array2::from_shape_vec(*shape, values).expect("checked when the file was opened"))
@@ -151,7 +151,7 @@ impl<'a> Bundle<'a> {
     /// The first number that is NaN or infinite, and where it is.
     fn non_finite(&self) -> Option<String> {
         let in_matrix = |(name, matrix): (&String, &Matrix)| match matrix {
-            Matrix::Array(array) | Matrix::Dealt { own: array, .. } => {
+            Matrix::Array(array) | Matrix::Sharded { own: array, .. } => {
                 let first = matrix.first();
                 non_finite_row(array.view()).map(|(i, value)| format!("{name}, row {}, is {value}", first + i + 1))
             }
@@ -171,13 +171,14 @@ impl<'a> Bundle<'a> {
     }
 
     /// Whether ranks share a part of it.
-    pub(crate) fn is_dealt(&self) -> bool {
-        self.matrices.values().any(|matrix| matches!(matrix, Matrix::Dealt { .. }))
+    pub(crate) fn is_sharded(&self) -> bool {
+        self.matrices.values().any(|matrix| matches!(matrix, Matrix::Sharded { .. }))
     }
 
     /// Whether a part of it is on several ranks, of which another one writes the file.
     pub(crate) fn is_of_another_rank(&self) -> bool {
-        let elsewhere = |matrix: &Matrix| matches!(matrix, Matrix::Dealt { deal, .. } if deal.group().rank() > 0);
+        let elsewhere =
+            |matrix: &Matrix| matches!(matrix, Matrix::Sharded { sharding, .. } if sharding.group().rank() > 0);
         self.matrices.values().any(elsewhere)
     }
 
@@ -351,7 +352,7 @@ impl Matrix<'_> {
     /// The first row that is here.
     fn first(&self) -> usize {
         match self {
-            Matrix::Dealt { own, deal } => deal.rows(own.nrows()).start,
+            Matrix::Sharded { own, sharding } => sharding.rows(own.nrows()).start,
             _ => 0,
         }
     }
@@ -359,7 +360,9 @@ impl Matrix<'_> {
     fn shape(&self) -> [usize; 2] {
         match self {
             Matrix::Array(array) => array.dim().into(),
-            Matrix::Dealt { own, deal } => [deal.shares().map_or(own.nrows(), |shares| shares.n()), own.ncols()],
+            Matrix::Sharded { own, sharding } => {
+                [sharding.shares().map_or(own.nrows(), |shares| shares.n()), own.ncols()]
+            }
             Matrix::Mapped { shape, .. } => *shape,
         }
     }
@@ -367,9 +370,9 @@ impl Matrix<'_> {
     fn write(&self, w: &mut dyn io::Write) -> io::Result<()> {
         match self {
             Matrix::Array(array) => write_elements(w, array.view()),
-            Matrix::Dealt { own, deal } => {
+            Matrix::Sharded { own, sharding } => {
                 let rows = own.as_standard_layout();
-                deal.to_first(bytes(rows.as_slice().expect("row by row")), &mut |bytes| w.write_all(bytes))
+                sharding.to_first(bytes(rows.as_slice().expect("row by row")), &mut |bytes| w.write_all(bytes))
             }
             Matrix::Mapped { file, bytes, .. } => w.write_all(&file[bytes.clone()]),
         }

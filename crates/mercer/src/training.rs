@@ -403,7 +403,7 @@ impl<'a> Run<'a> {
     /// The error of a device that failed, with what was kept: the last good state is in host memory.
     fn rescue(&mut self, error: Error) -> Error {
         // Ranks that have lost one of them cannot write together any more.
-        let failed = matches!(error, Error::Device(_) | Error::DeviceMemory { .. }) && !self.checkpoint.is_dealt();
+        let failed = matches!(error, Error::Device(_) | Error::DeviceMemory { .. }) && !self.checkpoint.is_sharded();
         let Some(path) = self.saving.path.filter(|_| failed) else { return error };
         let kept = match self.write() {
             Ok(()) => format!("the last good state is in {}; training can resume from it", path.display()),

@@ -177,31 +177,31 @@ fn kernels_from_outside_keep_their_digits_too() {
 }
 
 /// Points of which some are equal, in the two sets and within them.
-fn with_twins(d: usize) -> (Array2<f64>, Array2<f64>) {
+fn with_duplicates(d: usize) -> (Array2<f64>, Array2<f64>) {
     let (mut x, mut z) = (bounded(450, d, 1), bounded(430, d, 2));
     for i in (5..430).step_by(9) {
-        let twin = x.row(i - 5).to_owned();
-        x.row_mut(i).assign(&twin);
-        z.row_mut(430 - i).assign(&twin);
+        let duplicate = x.row(i - 5).to_owned();
+        x.row_mut(i).assign(&duplicate);
+        z.row_mut(430 - i).assign(&duplicate);
     }
     (x, z)
 }
 
 fn equal_points_have_the_diagonals_value<T: Real>(kernel: &Kernel) {
     let bits = |v: T| v.wide().to_bits();
-    let (x, z) = with_twins(4);
+    let (x, z) = with_duplicates(4);
     let equal = |a: &Array2<f64>, i: usize, b: &Array2<f64>, j: usize| a.row(i) == b.row(j);
     let k = gram::<T>(kernel, x.view(), Cpu).unwrap();
     for ((i, j), v) in k.indexed_iter().filter(|((i, j), _)| equal(&x, *i, &x, *j)) {
         assert_eq!(bits(*v), bits(k[[i, i]]), "{kernel} at {i}, {j}: {} for {}", v.wide(), k[[i, i]].wide());
     }
     let c = gram_cross::<T>(kernel, x.view(), z.view(), Cpu).unwrap();
-    let mut twins = 0;
+    let mut duplicates = 0;
     for ((i, j), v) in c.indexed_iter().filter(|((i, j), _)| equal(&x, *i, &z, *j)) {
         assert_eq!(bits(*v), bits(k[[i, i]]), "{kernel} across at {i}, {j}: {} for {}", v.wide(), k[[i, i]].wide());
-        twins += 1;
+        duplicates += 1;
     }
-    assert!(twins > 40, "the points have twins");
+    assert!(duplicates > 40, "the points have duplicates");
     let operator = KernelOperator::new(kernel, x.view(), T::PRECISION, Cpu).unwrap();
     let (block, diagonal) = (operator.block(&[0, 5, 14, 9], &[5, 0, 400]).unwrap(), operator.diagonal().unwrap());
     for (i, j, of) in [(0, 0, 0), (0, 1, 0), (1, 0, 5), (1, 1, 5)] {

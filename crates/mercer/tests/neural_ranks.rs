@@ -201,6 +201,6 @@ fn what_ranks_cannot_share_is_refused() {
         all[0].clone()
     };
     assert!(refused("dense(8) l2norm tanh dense(1)", 30).contains("has a norm over the batch between its layers"));
-    assert!(refused(NETWORKS, 2).contains("a batch of 2 points cannot be dealt to 3 ranks"));
+    assert!(refused(NETWORKS, 2).contains("a batch of 2 points cannot be sharded to 3 ranks"));
     assert_eq!(refused("dense(8) tanh dense(1) l2norm", 30), "");
 }

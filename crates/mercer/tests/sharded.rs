@@ -24,8 +24,8 @@ fn points(n: usize, d: usize) -> Array2<f64> {
     let mut rng = Rng::new(3);
     let mut x = Array2::from_shape_simple_fn((n, d), || 100.0 + rng.normal());
     for i in (0..n / 2).step_by(7) {
-        let twin = x.row(i).to_owned();
-        x.row_mut(n - 1 - i).assign(&twin);
+        let duplicate = x.row(i).to_owned();
+        x.row_mut(n - 1 - i).assign(&duplicate);
     }
     x
 }
@@ -150,17 +150,17 @@ fn blocks_parts_and_functions_are_those_of_one_process() {
             close(&got.1, &want.1, 1e-14, "features of the same centres");
             let [got, want] = [sharded as &dyn Operator, whole].map(|operator| functions(operator, Some(&few), &rest));
             assert_eq!(got, want, "functions of a few centres");
-            // Vectors that are dealt as the points are.
-            let deal = sharded.deal();
-            assert!(!deal.is_whole());
-            let dealt = deal.panel(Device::Cpu, a.view()).unwrap();
+            // Vectors that are sharded as the points are.
+            let sharding = sharded.sharding();
+            assert!(!sharding.is_whole());
+            let panel = sharding.panel(Device::Cpu, a.view()).unwrap();
             let product =
-                |rows: &Part<'_>| sharded.product_panel(rows, &Part::All, &dealt).unwrap().into_host().unwrap();
-            close(&product(&Part::All), &whole.apply(a.view()).unwrap(), 1e-13, "all rows of dealt vectors");
+                |rows: &Part<'_>| sharded.product_panel(rows, &Part::All, &panel).unwrap().into_host().unwrap();
+            close(&product(&Part::All), &whole.apply(a.view()).unwrap(), 1e-13, "all rows of sharded vectors");
             let want = whole.product_panel(&Part::Rows(&few), &Part::All, &a.clone().into()).unwrap();
-            close(&product(&Part::Rows(&few)), &want.into_host().unwrap(), 1e-13, "some rows of dealt vectors");
+            close(&product(&Part::Rows(&few)), &want.into_host().unwrap(), 1e-13, "some rows of sharded vectors");
             let block = sharded.block_panel(&Part::All, &Part::Rows(&few), Device::Cpu).unwrap();
-            assert!(block.deal().is(&deal));
+            assert!(block.sharding().is(&sharding));
             close(&block.into_host().unwrap(), &whole.block(&all, &few).unwrap(), 1e-14, "a block of all rows");
         });
     }
@@ -209,7 +209,7 @@ fn a_spectrum_its_certificate_and_its_file_are_those_of_one_process() {
                     assert!((a - b).abs() < 1e-12 * one.0[0], "{a} {b} on {size} ranks");
                 }
                 assert_eq!((other.2.n, other.2.d), (400, 2));
-                // Twin points make no pair equal; signs are those of the same start.
+                // Duplicate points make no pair equal; signs are those of the same start.
                 let signs = (&one.3 * &other.3).sum_axis(Axis(0)).mapv(f64::signum);
                 close(&(&other.3 * &signs), &one.3, 1e-9, "functions");
                 assert!((one.1.trace - other.1.trace).abs() < 1e-13);
@@ -341,7 +341,7 @@ fn ridge_regression_by_conjugate_gradients_is_that_of_one_process() {
 /// Points of which each rank has some, not as many as the others: α by every rule, weights of classes, errors on held-out rows, predictions
 /// and the file, against the fit of one process on all points.
 #[test]
-fn ridge_regression_on_dealt_points_is_that_of_one_process() {
+fn ridge_regression_on_sharded_points_is_that_of_one_process() {
     let (x, new, folder) = (points(300, 2), points(40, 2), tempfile::tempdir().unwrap());
     let class = |x: ndarray::ArrayView1<f64>| usize::from((x[0] + 0.5 * x[1]).sin() > 0.3);
     let classes = |x: &Array2<f64>| {
@@ -364,7 +364,7 @@ fn ridge_regression_on_dealt_points_is_that_of_one_process() {
                 _ => {
                     let cut = |rank: usize| if rank == group.size() { 300 } else { rank * rank * 30 };
                     let own = x.slice(s![cut(group.rank())..cut(group.rank() + 1), ..]);
-                    ridge.fit_dealt(own, &y, &context).unwrap()
+                    ridge.fit_sharded(own, &y, &context).unwrap()
                 }
             };
             let file = folder.path().join(format!("{}-of-{}.mercer", group.rank(), group.size()));

@@ -1,7 +1,7 @@
 //! `mercer eigenmap`: a code in the order of importance, from unlabelled rows and a way to disturb them, or from embeddings.
 
 use super::embeddings::Embeddings;
-use crate::options::checkpoint_options::Keeping;
+use crate::options::checkpoint_options::CheckpointOptions;
 use crate::options::input::{Beside, Reader, has_test_part, scaling, target_file};
 use crate::options::training;
 use crate::options::values::{choice, non_negative, positive};
@@ -116,7 +116,7 @@ pub struct Eigenmap {
     scale: Option<Scaling>,
 
     #[command(flatten)]
-    keeping: Keeping,
+    checkpointing: CheckpointOptions,
 
     /// Model file to write, for `mercer transform`
     #[arg(long, short, visible_alias = "model", value_name = "FILE")]
@@ -132,7 +132,7 @@ pub struct Eigenmap {
 impl Eigenmap {
     pub fn run(self, context: &Context) -> Result<()> {
         let out = self.out.as_ref().map(Output::new).transpose()?;
-        self.keeping.check()?;
+        self.checkpointing.check()?;
         let Some(data) = &self.data else {
             return self.embeddings.run(
                 self.k,
@@ -202,10 +202,10 @@ impl Eigenmap {
                 learning_rate: self.rate,
                 schedule: self.schedule,
                 math: self.precision,
-                checkpoint: self.keeping.path(),
-                checkpoint_seconds: self.keeping.checkpoint_every.unwrap_or(usual.checkpoint_seconds),
-                resume: self.keeping.resume,
-                overwrite: self.keeping.overwrite,
+                checkpoint: self.checkpointing.path(),
+                checkpoint_seconds: self.checkpointing.checkpoint_every.unwrap_or(usual.checkpoint_seconds),
+                resume: self.checkpointing.resume,
+                overwrite: self.checkpointing.overwrite,
                 ..usual
             },
             ..ViewEigenmap::new(self.net.clone().unwrap_or_default(), self.k)

@@ -348,7 +348,7 @@ impl Gp {
                 text::count(search.rows, "row"),
             );
             if let Some(found) = &lengthscales {
-                said += &format!("\n{}", found.noted().text());
+                said += &format!("\n{}", found.table().text());
             }
             let (headings, rows) = rows(reports);
             if !rows.is_empty() {

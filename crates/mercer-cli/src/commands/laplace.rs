@@ -4,7 +4,7 @@ use super::laplace_shown::{Counts, Outcome};
 use crate::options::function_files::FunctionFiles;
 use crate::options::input::{Reader, labelled};
 use crate::options::network::{Foreign, Input};
-use crate::options::validation_rows::{JudgedRows, Judging};
+use crate::options::validation_rows::{JudgedRows, ValidationRows};
 use crate::options::values::choice;
 use crate::program::context::Context;
 use crate::program::output::NewFile;
@@ -57,7 +57,7 @@ pub struct Laplace {
     pub(super) prior: Prior,
 
     #[command(flatten)]
-    pub(super) judging: Judging,
+    pub(super) validation_rows: ValidationRows,
 
     /// Draws of the outputs for each row whose mean probabilities are taken [default: the probit approximation]
     #[arg(long, value_name = "N")]
@@ -145,7 +145,7 @@ impl Laplace {
         };
         let network = self.foreign.load(file, self.net.as_deref(), &rows, context)?;
         context.note(Input::new(&network.standardizer, network.foreign, rows.x.rows()).words);
-        let rows = self.judging.read(rows, self.source(), &network, (&self.reader, &schema), context)?;
+        let rows = self.validation_rows.read(rows, self.source(), &network, (&self.reader, &schema), context)?;
         Ok(Given { network: Arc::new(network), schema, rows })
     }
 

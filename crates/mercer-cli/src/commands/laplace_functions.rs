@@ -4,7 +4,7 @@ use super::laplace::Laplace;
 use super::laplace_shown::{Counts, Outcome};
 use crate::options::function_files::Opened;
 use crate::options::input::{Beside, say_unscored};
-use crate::options::validation_rows::Judging;
+use crate::options::validation_rows::ValidationRows;
 use crate::program::context::Context;
 use crate::show::uncertainty::{About, Answers, Judged, halves};
 use crate::text;
@@ -83,8 +83,8 @@ impl Laplace {
             self.prior == Prior::Likelihood,
             "--prior likelihood needs the network's parameters, which --logits does not tell; use --prior validation"
         );
-        let share = self.judging.share(self.source(), context)?;
-        let Judging { validation, test, ood, .. } = &self.judging;
+        let share = self.validation_rows.share(self.source(), context)?;
+        let ValidationRows { validation, test, ood, .. } = &self.validation_rows;
         let sources = [Some(self.source()), share.is_none().then_some(&**validation)];
         let sources: Vec<&str> = sources.into_iter().chain([test.as_deref(), ood.as_deref()]).flatten().collect();
         let opened = self.files.open(&sources, context)?;
@@ -121,14 +121,15 @@ impl Laplace {
                 let [kept, held_out] = split_rows(rows.n(), share, context.seed)?;
                 (Part::new(&opened[0], rows.clone(), Some(&kept))?, Part::new(&opened[0], rows, Some(&held_out))?)
             }
-            None => {
-                (Part::new(&opened[0], rows, None)?, Part::new(next(), other(self.judging.validation_rows())?, None)?)
-            }
+            None => (
+                Part::new(&opened[0], rows, None)?,
+                Part::new(next(), other(self.validation_rows.validation_rows())?, None)?,
+            ),
         };
-        let test = self.judging.test_rows(context);
+        let test = self.validation_rows.test_rows(context);
         let test = test.map(|beside| Part::new(next(), other(beside)?, None)).transpose()?;
-        self.judging.check_ood(opened[0].width() == 1)?;
-        let ood = self.judging.ood.as_ref().map(|_| next().network()).transpose()?;
+        self.validation_rows.check_ood(opened[0].width() == 1)?;
+        let ood = self.validation_rows.ood.as_ref().map(|_| next().network()).transpose()?;
         Ok(Given { fit, validation, test, ood })
     }
 

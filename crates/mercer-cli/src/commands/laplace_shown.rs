@@ -50,7 +50,7 @@ impl Laplace {
         if let Some(out) = &out {
             context.written(out, all[chosen].model.write(table.map(|(schema, _)| schema), out.path()));
         }
-        let rows = self.judging.measured_on();
+        let rows = self.validation_rows.measured_on();
         if let Some(report) = &report {
             let models: Vec<(&str, &dyn Predict)> =
                 all.iter().map(|outcome| (outcome.name, &*outcome.model as &dyn Predict)).collect();

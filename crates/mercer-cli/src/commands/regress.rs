@@ -199,7 +199,7 @@ impl Regress {
         let mut learnt = context.fitting(|fit| {
             let fit = FitContext { precision: self.precision, data: &self.examples.data, ..*fit };
             match &shared {
-                Some(data) => self.learning.learn_dealt(&candidates, data, watched, &fit),
+                Some(data) => self.learning.learn_sharded(&candidates, data, watched, &fit),
                 None if matrix => self.learning.learn_matrix(&train, &fit),
                 None => self.learning.learn(&candidates, &train, watched, &fit),
             }
@@ -349,7 +349,7 @@ impl Regress {
                 said += &format!("\n{}", searched(found));
             }
             if let Some(found) = lengthscales {
-                said += &format!("\n{}", found.noted().text());
+                said += &format!("\n{}", found.table().text());
             }
             if let Some((tried, form, rounds)) = &learnt.metrics {
                 said += &format!("\n{}", metrics_of(tried, *form, *rounds).text());

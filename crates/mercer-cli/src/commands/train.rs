@@ -1,6 +1,6 @@
 //! `mercer train`: trains a network to predict the class, or the number, of labelled rows.
 
-use crate::options::checkpoint_options::Keeping;
+use crate::options::checkpoint_options::CheckpointOptions;
 use crate::options::input::{Beside, Reader, TaskChoice, encoded, has_test_part, scaling, target_file};
 use crate::options::values::{non_negative, number, positive};
 use crate::program::context::Context;
@@ -95,7 +95,7 @@ pub struct Train {
     snapshot_rate: Option<f64>,
 
     #[command(flatten)]
-    keeping: Keeping,
+    checkpointing: CheckpointOptions,
 
     /// Network file to write: safetensors, with PyTorch's names for the tensors
     #[arg(long, short, visible_alias = "model", value_name = "FILE")]
@@ -108,7 +108,7 @@ pub struct Train {
 impl Train {
     pub fn run(self, context: &Context) -> Result<()> {
         let out = self.out.as_ref().map(|path| Output::with_extension(path, &["safetensors"])).transpose()?;
-        self.keeping.check()?;
+        self.checkpointing.check()?;
         let start = Instant::now();
         let (data, test, schema) = self.read(context)?;
         let mut classifier = Classifier::within(&self.net, &data, &context.fit(&Silent))?;
@@ -176,7 +176,7 @@ impl Train {
         let mut text =
             format!("\n{epochs}, {} in {}", text::count(trained.steps as usize, "step"), text::seconds(seconds));
         if trained.stop == Stop::Interrupted {
-            text += &match &self.keeping.checkpoint {
+            text += &match &self.checkpointing.checkpoint {
                 Some(path) => format!("; interrupted; continue with --checkpoint {} --resume", path.display()),
                 None => "; interrupted".to_owned(),
             };
@@ -212,10 +212,10 @@ impl Train {
                 rate: self.snapshot_rate,
             }),
             seed,
-            checkpoint: self.keeping.path(),
-            checkpoint_seconds: self.keeping.checkpoint_every.unwrap_or(Settings::default().checkpoint_seconds),
-            resume: self.keeping.resume,
-            overwrite: self.keeping.overwrite,
+            checkpoint: self.checkpointing.path(),
+            checkpoint_seconds: self.checkpointing.checkpoint_every.unwrap_or(Settings::default().checkpoint_seconds),
+            resume: self.checkpointing.resume,
+            overwrite: self.checkpointing.overwrite,
         })
     }
 

@@ -2,7 +2,7 @@
 
 use crate::options::input::{Reader, labelled};
 use crate::options::network::{Foreign, Input};
-use crate::options::validation_rows::{JudgedRows, Judging};
+use crate::options::validation_rows::{JudgedRows, ValidationRows};
 use crate::program::context::Context;
 use crate::program::output::{NewFile, Output};
 use crate::show::uncertainty::{About, Answers, Judged, Judgement, choices, chosen, halves};
@@ -61,7 +61,7 @@ pub struct Trajectory {
     k: Option<usize>,
 
     #[command(flatten)]
-    judging: Judging,
+    validation_rows: ValidationRows,
 
     /// Draws of functions whose mean probabilities are taken
     #[arg(long, value_name = "N", default_value_t = 100)]
@@ -142,12 +142,13 @@ impl Trajectory {
         }
         if let Some(report) = &report {
             let title = format!("Snapshots {} on {}", self.snapshots.display(), self.data);
-            let page = page(&judgement, &title, &why, self.judging.measured_on(), None).command(&context.command);
+            let page =
+                page(&judgement, &title, &why, self.validation_rows.measured_on(), None).command(&context.command);
             context.written(report, report.text(&page.html()));
         }
         let object = json!({
             "snapshots": self.snapshots.to_string_lossy(), "count": given.snapshots.count(), "data": self.data,
-            "n": given.rows.fit.n(), "validation": given.rows.validation.n(), "measured_on": self.judging.measured_on(),
+            "n": given.rows.fit.n(), "validation": given.rows.validation.n(), "measured_on": self.validation_rows.measured_on(),
             "rows": given.rows.measured().n(), "method": name, "why": why, "methods": judgement.objects(),
             "warnings": warnings, "samples": samples, "out": out, "report": report,
         });
@@ -180,7 +181,7 @@ impl Trajectory {
             write_npy(out.path(), f.view())?;
             context.wrote(out);
         }
-        let rows = self.judging.read(data, &self.data, last, (&self.reader, &schema), context)?;
+        let rows = self.validation_rows.read(data, &self.data, last, (&self.reader, &schema), context)?;
         Ok(Given { snapshots, ensemble, schema, rows })
     }
 

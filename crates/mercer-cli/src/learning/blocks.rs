@@ -59,7 +59,7 @@ impl Learning {
     }
 
     /// Fits points of which each rank reads its own, by the iterative solver that was asked for. It measures the error on `watched` along the way.
-    pub fn learn_dealt(
+    pub fn learn_sharded(
         &self,
         candidates: &[Expression],
         data: &BlockDataset,
@@ -70,7 +70,7 @@ impl Learning {
         let kernel = candidates[0].resolve(&some.x, fit.seed)?;
         let (own, y) = data.own_examples(fit.group, fit.progress)?;
         let (x, y) = (own.into_f64(), y.expect("checked"));
-        Solved { learning: self, kernel, x: x.view(), y: &y, watched, is_dealt: true, fit }.learn()
+        Solved { learning: self, kernel, x: x.view(), y: &y, watched, is_sharded: true, fit }.learn()
     }
 
     /// Fits rows in blocks, under the kernel that suits the rows in memory best.

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 /// Where the state of a run is kept.
 #[derive(Args, Clone, Default)]
-pub struct Keeping {
+pub struct CheckpointOptions {
     /// File to keep the state of the run in, every --checkpoint-every seconds
     #[arg(long, value_name = "FILE")]
     pub checkpoint: Option<NewFile>,
@@ -27,7 +27,7 @@ pub struct Keeping {
     pub overwrite: bool,
 }
 
-impl Keeping {
+impl CheckpointOptions {
     /// Fails unless the file can be written.
     pub fn check(&self) -> Result<()> {
         self.checkpoint.as_ref().map_or(Ok(()), |path| Output::new(path).map(|_| ()))
@@ -40,7 +40,7 @@ impl Keeping {
 
     /// The checkpoint of a solver.
     pub fn checkpoint(&self) -> Option<Checkpoint> {
-        let Keeping { checkpoint_every, resume, overwrite, .. } = *self;
+        let CheckpointOptions { checkpoint_every, resume, overwrite, .. } = *self;
         let new = Checkpoint::new(self.path()?);
         Some(Checkpoint { seconds: checkpoint_every.unwrap_or(new.seconds), resume, overwrite, ..new })
     }

@@ -11,7 +11,7 @@ use mercer::{Result, fail_if};
 
 /// Where the rows come from that methods are judged by.
 #[derive(Args)]
-pub struct Judging {
+pub struct ValidationRows {
     /// Rows to find scales, temperatures and the best method on: a file or named set that the network has not seen, or a share of
     /// the data to hold out
     #[arg(long, value_name = "DATA|SHARE", default_value = "0.2")]
@@ -49,7 +49,7 @@ impl JudgedRows {
     }
 }
 
-impl Judging {
+impl ValidationRows {
     /// The share of the data to hold out for validation, where no rows are named for it. Says what it means for the data called `name`.
     pub fn share(&self, name: &str, context: &Context) -> Result<Option<f64>> {
         let Ok(share) = self.validation.parse::<f64>() else { return Ok(None) };

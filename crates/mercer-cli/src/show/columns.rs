@@ -1,6 +1,6 @@
 //! What fitted models say of the columns.
 
-use crate::show::table_with_notes::Noted;
+use crate::show::table_with_notes::TableWithNotes;
 use crate::show::units;
 use crate::text;
 use mercer::Result;
@@ -78,7 +78,7 @@ impl Lengthscales {
     }
 
     /// A table, and what its columns mean.
-    pub fn noted(&self) -> Noted {
+    pub fn table(&self) -> TableWithNotes {
         let several = self.rows.iter().any(|row| row.kernel != self.rows[0].kernel);
         let mut headings = if several { vec!["kernel"] } else { vec![] };
         headings.extend(["column", "lengthscale"]);
@@ -95,7 +95,7 @@ impl Lengthscales {
         let more = self.rows.len() - rows.len();
         let unit =
             self.unit.map(|unit| format!("lengthscales are in {unit}, and beside it in the unit of each column"));
-        Noted::of(&headings, &rows)
+        TableWithNotes::of(&headings, &rows)
             .note((more > 0).then(|| format!("{more} more are less important")))
             .note(unit)
             .note("importance: share of the mean squared gradient of the prediction, by scaled columns".to_owned())
@@ -126,7 +126,7 @@ fn gradients(model: &dyn SavedPredict, x: ArrayView2<f64>, seed: u64) -> Result<
 }
 
 /// How much each column changes the prediction, the most important first, and along which directions.
-pub fn importances_of(importances: &Importances, columns: &[String]) -> [Noted; 2] {
+pub fn importances_of(importances: &Importances, columns: &[String]) -> [TableWithNotes; 2] {
     let shares = &importances.columns;
     let mut order: Vec<usize> = (0..shares.len().min(columns.len())).collect();
     order.sort_by(|a, b| shares[*b].total_cmp(&shares[*a]));
@@ -140,12 +140,12 @@ pub fn importances_of(importances: &Importances, columns: &[String]) -> [Noted; 
     let meaning =
         "shares of the mean squared gradient; ±: how far machines for two halves of the rows are from their mean";
     let agree = importances.agreement.map(|cosine| format!("the two halves agree to a cosine of {cosine:.3}"));
-    let columns_shown = Noted::of(&["column", "importance", "± (halves)"], &rows)
+    let columns_shown = TableWithNotes::of(&["column", "importance", "± (halves)"], &rows)
         .note((more > 0).then(|| format!("{more} more are less important")))
         .note(meaning.to_owned())
         .note(agree);
     let directions: Vec<Vec<String>> = importances.directions.iter().map(|d| direction(d, columns)).collect();
-    [columns_shown, Noted::of(&["direction", "share", "agreement"], &directions)]
+    [columns_shown, TableWithNotes::of(&["direction", "share", "agreement"], &directions)]
 }
 
 /// A direction by its largest entries.
@@ -172,7 +172,7 @@ fn direction(direction: &Direction, columns: &[String]) -> Vec<String> {
 }
 
 /// The metrics that a recursive feature machine tried.
-pub fn metrics_of(tried: &[TriedMetric], form: MetricForm, rounds: usize) -> Noted {
+pub fn metrics_of(tried: &[TriedMetric], form: MetricForm, rounds: usize) -> TableWithNotes {
     let chosen = match rounds {
         0 => "metric: none, for none is better on left-out rows than the plain kernel by two standard errors".into(),
         _ => format!("metric: {}, after {}", form.name(), text::count(rounds, "round")),
@@ -180,5 +180,5 @@ pub fn metrics_of(tried: &[TriedMetric], form: MetricForm, rounds: usize) -> Not
     let name = |tried: &TriedMetric| if tried.rounds == 0 { "none" } else { tried.form.name() };
     let row = |t: &TriedMetric| vec![name(t).to_owned(), t.rounds.to_string(), text::number(t.error, 4)];
     let rows: Vec<Vec<String>> = tried.iter().map(row).collect();
-    Noted::of(&["metric tried", "rounds", "left-out MSE"], &rows).note(chosen)
+    TableWithNotes::of(&["metric tried", "rounds", "left-out MSE"], &rows).note(chosen)
 }

@@ -5,7 +5,7 @@ use crate::learnt::Learnt;
 use crate::show::columns::{importances_of, metrics_of};
 use crate::show::page as parts;
 use crate::show::score::Score;
-use crate::show::table_with_notes::Noted;
+use crate::show::table_with_notes::TableWithNotes;
 use crate::show::units;
 use crate::text;
 use mercer::apply::{Convergence, Importances};
@@ -17,7 +17,7 @@ use mercer_figure::{Grid, Plot};
 pub type Scores<'a> = [(&'a str, Option<Score>)];
 
 /// What is known of each class, for the last part of the data: that which is the least known to the model.
-pub fn classes<'a>(scores: &Scores<'a>) -> Option<(&'a str, Vec<Noted>)> {
+pub fn classes<'a>(scores: &Scores<'a>) -> Option<(&'a str, Vec<TableWithNotes>)> {
     let last = scores.iter().rev().find_map(|(part, score)| Some((*part, score.as_ref()?.details())));
     last.filter(|(_, details)| !details.is_empty())
 }
@@ -47,7 +47,7 @@ pub fn page(data: &str, learnt: &Learnt, solver: (&str, &str), scores: &Scores, 
         page = metrics_of(tried, *form, *rounds).onto(page.section("Metric"));
     }
     if let Some(lengthscales) = lengthscales {
-        page = lengthscales.noted().onto(page.section("Lengthscales of columns"));
+        page = lengthscales.table().onto(page.section("Lengthscales of columns"));
     }
     if learnt.tried.len() > 1 {
         let tried = |of: fn(&mercer::apply::Tried) -> f64| learnt.tried.iter().map(of).collect::<Vec<f64>>();

@@ -1,6 +1,6 @@
 //! Scores of predictions against the true targets.
 
-use crate::show::table_with_notes::Noted;
+use crate::show::table_with_notes::TableWithNotes;
 use crate::text;
 use mercer::apply::{ClassMeasures, ClassReport, alike, r_squared};
 use mercer::data::{Dataset, Target};
@@ -128,7 +128,7 @@ impl Score {
     }
 
     /// What is known of each class, and which are taken for each other; nothing for numbers.
-    pub fn details(&self) -> Vec<Noted> {
+    pub fn details(&self) -> Vec<TableWithNotes> {
         match self {
             Score::Regression { .. } => vec![],
             Score::Classification(report) => vec![classes(report), confusion(report)],
@@ -137,7 +137,7 @@ impl Score {
 }
 
 /// Precision, recall and support of the classes: of all, or of the [`MOST_CLASSES`] with the lowest recall.
-fn classes(report: &ClassReport) -> Noted {
+fn classes(report: &ClassReport) -> TableWithNotes {
     const MOST_CLASSES: usize = 20;
     let mut shown: Vec<&ClassMeasures> = report.classes.iter().collect();
     let all = shown.len();
@@ -151,11 +151,12 @@ fn classes(report: &ClassReport) -> Noted {
     let row = |class: &&ClassMeasures| {
         vec![class.name.clone(), share(class.precision), share(class.recall), text::grouped(class.support)]
     };
-    Noted::of(&["class", "precision", "recall", "support"], &shown.iter().map(row).collect::<Vec<_>>()).note(note)
+    TableWithNotes::of(&["class", "precision", "recall", "support"], &shown.iter().map(row).collect::<Vec<_>>())
+        .note(note)
 }
 
 /// The confusion matrix, or the most frequent confusions where it would not fit.
-fn confusion(report: &ClassReport) -> Noted {
+fn confusion(report: &ClassReport) -> TableWithNotes {
     const MOST_COLUMNS: usize = 10;
     const MOST_PAIRS: usize = 10;
     let name = |c: usize| report.classes[c].name.clone();
@@ -166,7 +167,7 @@ fn confusion(report: &ClassReport) -> Noted {
         let row = |a: usize| {
             std::iter::once(name(a)).chain(report.confusion[a].iter().map(|&count| text::grouped(count))).collect()
         };
-        return Noted::of(&headings, &(0..k).map(row).collect::<Vec<Vec<String>>>());
+        return TableWithNotes::of(&headings, &(0..k).map(row).collect::<Vec<Vec<String>>>());
     }
     let mut pairs: Vec<(usize, usize, usize)> = (0..k)
         .flat_map(|a| (0..k).filter(move |&b| a != b).map(move |b| (a, b)))
@@ -177,7 +178,7 @@ fn confusion(report: &ClassReport) -> Noted {
     pairs.truncate(MOST_PAIRS);
     let rows: Vec<Vec<String>> =
         pairs.iter().map(|&(count, a, b)| vec![name(a), name(b), text::grouped(count)]).collect();
-    Noted::of(&["true", "predicted", "most frequent"], &rows)
+    TableWithNotes::of(&["true", "predicted", "most frequent"], &rows)
 }
 
 #[cfg(test)]

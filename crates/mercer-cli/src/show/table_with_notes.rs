@@ -4,19 +4,19 @@ use mercer_figure::report::{Report, Table};
 
 /// A table, where there is one, and what is said below it.
 #[derive(Default)]
-pub struct Noted {
+pub struct TableWithNotes {
     pub table: Option<Table>,
     pub notes: Vec<String>,
 }
 
-impl Noted {
+impl TableWithNotes {
     /// A table of these rows; none where there are no rows.
-    pub fn of(headings: &[impl AsRef<str>], rows: &[impl AsRef<[String]>]) -> Noted {
-        Noted { table: (!rows.is_empty()).then(|| Table::of(headings, rows)), notes: vec![] }
+    pub fn of(headings: &[impl AsRef<str>], rows: &[impl AsRef<[String]>]) -> TableWithNotes {
+        TableWithNotes { table: (!rows.is_empty()).then(|| Table::of(headings, rows)), notes: vec![] }
     }
 
     /// With one more line below, where there is one.
-    pub fn note(mut self, note: impl Into<Option<String>>) -> Noted {
+    pub fn note(mut self, note: impl Into<Option<String>>) -> TableWithNotes {
         self.notes.extend(note.into());
         self
     }
@@ -38,7 +38,7 @@ impl Noted {
 }
 
 /// Several as plain text, with empty lines between them.
-pub fn joined(all: &[Noted]) -> String {
-    let texts: Vec<String> = all.iter().map(Noted::text).filter(|text| !text.is_empty()).collect();
+pub fn joined(all: &[TableWithNotes]) -> String {
+    let texts: Vec<String> = all.iter().map(TableWithNotes::text).filter(|text| !text.is_empty()).collect();
     texts.join("\n")
 }

@@ -1,14 +1,14 @@
 //! Dense linear algebra on `ndarray` arrays: faer on the CPU, cuSOLVER for large factorizations on a GPU. A [`Panel`] is a
 //! set of vectors that stays on its device.
 
-mod deal;
 mod device;
 mod panel;
 mod part;
+mod sharding;
 
-pub use deal::{Deal, Shares};
 pub use panel::Panel;
 pub use part::Part;
+pub use sharding::{Sharding, Shares};
 
 use crate::compute::cuda::{Gpu, Number};
 use crate::compute::{Device, ledger};

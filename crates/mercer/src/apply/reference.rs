@@ -1,9 +1,9 @@
 use super::check_finite;
-use super::ridge::sharded_points::DealtPoints;
+use super::ridge::sharded_points::ShardedPoints;
 use crate::FitContext;
 use crate::compute::Device;
 use crate::kernel::Kernel;
-use crate::linalg::Deal;
+use crate::linalg::Sharding;
 use crate::model::Bundle;
 use crate::operator::cross_apply;
 use crate::spectrum::{Origin, check_columns};
@@ -21,17 +21,17 @@ pub struct Reference {
     pub device: Device,
     /// X `[n, d]`, or the rows of this rank
     points: Array2<f64>,
-    deal: Deal,
+    sharding: Sharding,
 }
 
 impl Reference {
     pub(super) fn new(origin: Origin, x: ArrayView2<f64>, context: &FitContext) -> Reference {
-        Reference { origin, device: context.device, points: x.to_owned(), deal: Deal::WHOLE }
+        Reference { origin, device: context.device, points: x.to_owned(), sharding: Sharding::WHOLE }
     }
 
     /// Of points of which each rank has some: what new points are seen through is a sum over the ranks.
-    pub(super) fn dealt(origin: Origin, points: DealtPoints<'_>, context: &FitContext) -> Reference {
-        Reference { deal: points.deal().clone(), ..Reference::new(origin, points.own(), context) }
+    pub(super) fn sharded(origin: Origin, points: ShardedPoints<'_>, context: &FitContext) -> Reference {
+        Reference { sharding: points.sharding().clone(), ..Reference::new(origin, points.own(), context) }
     }
 
     /// The points X `[n, d]` of the fit; those of this rank, where it was fitted on points that ranks share.
@@ -48,24 +48,24 @@ impl Reference {
         v: ArrayView2<f64>,
     ) -> Result<Array2<f64>> {
         check_new(x, self.origin.d)?;
-        let v = self.deal.own(v);
+        let v = self.sharding.own(v);
         let apply = |x, points| cross_apply(kernel, x, points, v, self.origin.precision, self.device);
         let mut sum =
             if h == 1.0 { apply(x, self.points()) } else { apply((&x / h).view(), (&self.points / h).view()) }?;
-        self.deal.sum(sum.as_slice_mut().expect("own array"))?;
+        self.sharding.sum(sum.as_slice_mut().expect("own array"))?;
         Ok(sum)
     }
 
     pub(super) fn pack<'a>(&'a self, bundle: &mut Bundle<'a>) -> Result<()> {
         bundle.set("origin", &self.origin);
-        bundle.put_dealt("points", self.points.view(), &self.deal);
+        bundle.put_sharded("points", self.points.view(), &self.sharding);
         Ok(())
     }
 
     pub(super) fn unpack(bundle: &Bundle, device: Device) -> Result<Reference> {
         let origin: Origin = bundle.value("origin")?;
         let points = matrix(bundle, "points", (origin.n, origin.d))?;
-        Ok(Reference { origin, device, points, deal: Deal::WHOLE })
+        Ok(Reference { origin, device, points, sharding: Sharding::WHOLE })
     }
 }
 

@@ -158,7 +158,7 @@ impl Classifier {
 
     /// Measures the statistics of batch norms anew at rows `x` `[n, d]`, for parameters that training did not pass through: the means and
     /// variances of batches, averaged over all rows. Example: [`crate::trajectory`].
-    pub fn renew_statistics(&mut self, x: ArrayView2<f64>) -> Result<()> {
+    pub fn recompute_statistics(&mut self, x: ArrayView2<f64>) -> Result<()> {
         self.check_columns(x.ncols())?;
         if self.network.constants() == 0 {
             return Ok(());

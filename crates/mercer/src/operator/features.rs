@@ -4,7 +4,7 @@ use super::kinds::sharded::cross_in_parts;
 use super::{FunctionSamples, LowRankOperator, Points, Precision, Real, cross_apply, gram_cross, in_precision};
 use crate::compute::Device;
 use crate::kernel::Kernel;
-use crate::linalg::{Deal, matmul};
+use crate::linalg::{Sharding, matmul};
 use crate::model::Bundle;
 use crate::{Error, Result, fail_if};
 use ndarray::{ArcArray2, Array2, ArrayView2, Axis, s};
@@ -49,10 +49,10 @@ pub trait Features: Send + Sync {
         None
     }
 
-    /// How the features are dealt over ranks: of a matrix `[p, k]` of coefficients, each rank has the rows of its features.
+    /// How the features are sharded over ranks: of a matrix `[p, k]` of coefficients, each rank has the rows of its features.
     #[doc(hidden)]
-    fn deal(&self) -> Deal {
-        Deal::WHOLE
+    fn sharding(&self) -> Sharding {
+        Sharding::WHOLE
     }
 
     /// Puts what loading needs into `bundle`, and returns the name of the kind; an error where a device does not return its numbers.
@@ -90,10 +90,10 @@ impl KernelFeatures {
     }
 
     /// Puts them into `bundle`, with the centres of all ranks.
-    pub(super) fn save_dealt<'a>(&'a self, bundle: &mut Bundle<'a>, deal: &Deal) {
+    pub(super) fn save_sharded<'a>(&'a self, bundle: &mut Bundle<'a>, sharding: &Sharding) {
         bundle.set("features.kernel", self.kernel.to_string());
         bundle.set("features.precision", self.precision);
-        bundle.put_dealt("centres", self.centres.view(), deal);
+        bundle.put_sharded("centres", self.centres.view(), sharding);
     }
 
     pub(crate) fn load(bundle: &Bundle, device: Device) -> Result<Self> {
@@ -133,7 +133,7 @@ impl Features for KernelFeatures {
     }
 
     fn save<'a>(&'a self, bundle: &mut Bundle<'a>) -> Result<&'static str> {
-        self.save_dealt(bundle, &Deal::WHOLE);
+        self.save_sharded(bundle, &Sharding::WHOLE);
         Ok(Self::KIND)
     }
 }

@@ -3,9 +3,9 @@
 use super::cuda;
 use super::kinds::matrix_free::{cross_block, cross_rows, gpu_for};
 use super::memory::zeros;
-use super::tile::point_pair::Couple;
+use super::tile::point_pair::PointPair;
 use super::tile::points::{Plan, Prepared};
-use super::tile::workspace::{Workspace, area, deal, make_symmetric, ranges, upper_tiles};
+use super::tile::workspace::{Workspace, area, for_each_task, make_symmetric, ranges, upper_tiles};
 use super::{Precision, Real, in_precision, typed};
 use crate::compute::Device;
 use crate::compute::cuda::Gpu;
@@ -67,7 +67,7 @@ fn symmetric<T: Real>(kernel: &Kernel, x: Rows<'_>, device: Device, progress: &d
 
 /// `κ(X,X)`, some rows at a time.
 struct Symmetric<'a, T> {
-    couple: Couple<'a, T>,
+    point_pair: PointPair<'a, T>,
     diagonal: &'a Array1<f64>,
     /// The tiles whose mirror images are in rows to come, by their first row and column; none where each is computed twice.
     kept: Option<Mutex<Tiles<T>>>,
@@ -77,23 +77,23 @@ type Tiles<T> = HashMap<[usize; 2], Vec<T>>;
 
 impl<'a, T: Real> Symmetric<'a, T> {
     fn new(plan: &'a Plan, points: &'a Prepared<T>, diagonal: &'a Array1<f64>, keeps: bool) -> Self {
-        let couple = Couple::new(plan, points, points, |rows| diagonal.select(Axis(0), rows));
-        Symmetric { couple, diagonal, kept: keeps.then(Mutex::default) }
+        let point_pair = PointPair::new(plan, points, points, |rows| diagonal.select(Axis(0), rows));
+        Symmetric { point_pair, diagonal, kept: keeps.then(Mutex::default) }
     }
 
     /// The rows `band` of the matrix, `[h, n]`; they begin and end where tiles do, and bands follow each other from the first
     /// row on.
     fn band(&self, band: Range<usize>, progress: &dyn Progress) -> Array2<T> {
-        let n = self.couple.a.n;
+        let n = self.point_pair.a.n;
         let mut out: Vec<T> = zeros(band.len() * n);
         let target = Target { start: out.as_mut_ptr(), first: band.start, n };
         let inside = |tile: &Range<usize>| band.contains(&tile.start);
-        let mut tiles = upper_tiles(n, self.couple.plan.side());
+        let mut tiles = upper_tiles(n, self.point_pair.plan.side());
         tiles.retain(|(rows, columns)| inside(rows) || inside(columns));
         // The largest first, so that all threads end at the same time.
         tiles.sort_by_key(|tile| std::cmp::Reverse(area(tile)));
         let done = Mutex::new(0);
-        deal(&tiles, |workspace, (rows, columns)| {
+        for_each_task(&tiles, |workspace, (rows, columns)| {
             let kept = self
                 .kept
                 .as_ref()
@@ -138,7 +138,7 @@ impl<'a, T: Real> Symmetric<'a, T> {
         rows: &Range<usize>,
         columns: &Range<usize>,
     ) -> ArrayViewMut2<'w, T> {
-        let mut tile = workspace.tile(&self.couple, rows.clone(), columns.clone());
+        let mut tile = workspace.tile(&self.point_pair, rows.clone(), columns.clone());
         if rows == columns {
             make_symmetric(&mut tile, self.diagonal.slice(s![rows.clone()]));
         }
@@ -165,7 +165,7 @@ fn between<T: Real>(kernel: &Kernel, x: Rows<'_>, z: Rows<'_>, device: Device) -
     }
     let plan = Plan::new(kernel, z);
     let (px, pz) = (plan.points(x), plan.points(z));
-    Ok(cross_block(&Couple::new(&plan, &px, &pz, |rows| plan.diagonal(x.select(rows).rows()))))
+    Ok(cross_block(&PointPair::new(&plan, &px, &pz, |rows| plan.diagonal(x.select(rows).rows()))))
 }
 
 /// Calls `put` with the rows of the kernel matrix `κ(X,X)`, or `κ(X,Z)` where there is a `z`, in their order and some at a time,
@@ -238,8 +238,8 @@ fn bands<T: Real>(
         }
         Some(z) => {
             let others = plan.points(z);
-            let couple = Couple::new(&plan, &points, &others, |rows| plan.diagonal(x.select(rows).rows()));
-            overlapped(bands, |band| cross_rows(&couple, band), &mut put)
+            let point_pair = PointPair::new(&plan, &points, &others, |rows| plan.diagonal(x.select(rows).rows()));
+            overlapped(bands, |band| cross_rows(&point_pair, band), &mut put)
         }
     }
 }

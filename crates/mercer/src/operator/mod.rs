@@ -63,7 +63,7 @@ pub(crate) use tile::workspace::{Workspace, ranges};
 
 use crate::compute::Device;
 use crate::data::Rows;
-use crate::linalg::{Deal, Panel, Part, matmul};
+use crate::linalg::{Panel, Part, Sharding, matmul};
 use crate::{Error, FitContext, Progress, Result};
 use ndarray::{Array1, Array2, ArrayView2, Axis};
 use std::ops::Range;
@@ -87,10 +87,10 @@ pub trait Operator: Send + Sync {
     /// The diagonal `[n]`.
     fn diagonal(&self) -> Result<Array1<f64>>;
 
-    /// How the rows of vectors are dealt over ranks by those who hold many of them. Where they are, [`Self::apply_panel`] takes such vectors,
+    /// How the rows of vectors are sharded over ranks by those who hold many of them. Where they are, [`Self::apply_panel`] takes such vectors,
     /// [`Self::extend`] and [`Self::cross`] take the rows of this rank, and functions are those of all ranks together.
-    fn deal(&self) -> Deal {
-        Deal::WHOLE
+    fn sharding(&self) -> Sharding {
+        Sharding::WHOLE
     }
 
     /// Relative error of [`Self::apply`]: below it, times the largest eigenvalue, is noise. That of double precision, unless

@@ -78,7 +78,7 @@ fn dense(problem: &Problem) -> Result<Solution> {
     let (eigenvalues, u) = decomposed(context, k.view())?;
     let _keeps = context.keeps_best();
     let threshold = zero_threshold(4e-15, eigenvalues[0]);
-    let at_points = &problem.operator.deal().own(u.slice(s![.., ..problem.k])) * (n as f64).sqrt();
+    let at_points = &problem.operator.sharding().own(u.slice(s![.., ..problem.k])) * (n as f64).sqrt();
     let next = eigenvalues.get(problem.k).copied();
     let solution = extended(problem, eigenvalues[..problem.k].to_vec(), at_points, None, threshold)?;
     Ok(Solution { next, ..solution })
@@ -127,7 +127,7 @@ pub(super) fn zero_below(problem: &Problem, largest: f64) -> f64 {
 }
 
 /// The solution from eigenvalues `μ` of `K/n`, functions `ψ` `[n, k]` on the sample with `ψᵀψ/n = I`, and `Kψ` where it is known (both in the rows of
-/// this rank, where vectors are dealt):
+/// this rank, where vectors are sharded):
 /// `ψ_j(x) = (1/(n μ_j)) Σ_i κ(x, x_i) ψ_j(x_i)`. Eigenvalues below `threshold` become zero, and so do their functions.
 ///
 /// On the sample, this function takes the values `Kc` of its coefficients `c`, and not those of the vector that it was made
@@ -146,8 +146,8 @@ pub(super) fn extended(
     let at_points = match image {
         Some(image) => image * &scale,
         None => {
-            let dealt = Panel::dealt(Device::Cpu, &problem.operator.deal(), coefficients.clone())?;
-            problem.operator.apply_panel(&dealt)?.into_own_rows()?
+            let sharded = Panel::sharded(Device::Cpu, &problem.operator.sharding(), coefficients.clone())?;
+            problem.operator.apply_panel(&sharded)?.into_own_rows()?
         }
     };
     let extension = problem.operator.extend(None, coefficients)?;

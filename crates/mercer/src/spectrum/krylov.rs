@@ -88,7 +88,7 @@ impl Krylov {
     /// The pairs, and what the user should know of their checkpoint.
     fn top(&self, problem: &Problem) -> Result<(TopPairs, Vec<String>)> {
         let (operator, context) = (problem.operator, &problem.context);
-        let held = operator.deal().rows(operator.n()).len();
+        let held = operator.sharding().rows(operator.n()).len();
         let mut basis = Krylov::require(held, problem.k, context)?;
         if self.checkpoint.is_some() {
             // The basis and its images once more, on the host.
@@ -141,7 +141,7 @@ impl Krylov {
 pub struct TopPairs {
     /// Eigenvalues of K, descending `[k]`.
     pub values: Vec<f64>,
-    /// Orthonormal eigenvectors u `[n, k]`; of an operator that deals vectors over ranks, the rows of this rank.
+    /// Orthonormal eigenvectors u `[n, k]`; of an operator that shards vectors over ranks, the rows of this rank.
     pub vectors: Array2<f64>,
     /// `Ku` `[n, k]`, alike.
     pub images: Array2<f64>,

@@ -4,7 +4,7 @@ use super::EigenPairs;
 use super::krylov::{TopPairs, block_size, largest_basis};
 use super::ritz::padded;
 use crate::compute::Device;
-use crate::linalg::{Deal, Panel, eigh};
+use crate::linalg::{Panel, Sharding, eigh};
 use crate::model::Bundle;
 use crate::operator::Operator;
 use crate::rng::Rng;
@@ -218,7 +218,7 @@ impl Task for Iteration<'_> {
             bundle.put("probe", probe.clone());
         }
         for (name, panel) in [("q", &self.q), ("kq", &self.kq)] {
-            bundle.put_dealt(name, panel.own_rows()?, panel.deal());
+            bundle.put_sharded(name, panel.own_rows()?, panel.sharding());
         }
         Ok(())
     }
@@ -234,10 +234,10 @@ impl Task for Iteration<'_> {
         let [q, kq] = [bundle.matrix("q")?, bundle.matrix("kq")?];
         let fits = q.dim() == kq.dim() && q.nrows() == self.operator.n() && self.width <= q.ncols();
         fail_if!(!fits || (self.products == 0) != (self.width == 0), "its parts do not fit together");
-        let (deal, device) = (self.operator.deal(), self.context.device);
+        let (sharding, device) = (self.operator.sharding(), self.context.device);
         if self.products > 0 {
             // In the order of memory in which a product leaves them, on which roundings depend.
-            let joined = |to: &Panel, whole: Array2<f64>| to.joined(&deal.panel(device, whole.view())?);
+            let joined = |to: &Panel, whole: Array2<f64>| to.joined(&sharding.panel(device, whole.view())?);
             (self.q, self.kq) = (joined(&self.q, q)?, joined(&self.kq, kq)?);
             self.found = Some(self.find()?);
         }
@@ -247,13 +247,13 @@ impl Task for Iteration<'_> {
 
 /// Random numbers `[n, b]`, whichever rows of them this process has.
 fn random_vectors(seed: u64, [n, b]: [usize; 2], operator: &dyn Operator, device: Device) -> Result<Panel> {
-    let deal: Deal = operator.deal();
-    let (mut rng, rows) = (Rng::new(seed).fork(0x6b72_796c), deal.rows(n));
+    let sharding: Sharding = operator.sharding();
+    let (mut rng, rows) = (Rng::new(seed).fork(0x6b72_796c), sharding.rows(n));
     for _ in 0..rows.start * b {
         rng.normal();
     }
     let own = Array2::from_shape_simple_fn((rows.len(), b), || rng.normal());
-    Panel::dealt(device, &deal, own)
+    Panel::sharded(device, &sharding, own)
 }
 
 /// K of a few rows at equal distances.

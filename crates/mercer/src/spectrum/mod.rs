@@ -250,7 +250,7 @@ pub struct Solution {
     pub coefficients: Array2<f64>,
     /// `ψ(X) = φ(X) A` `[n, k]` at the problem's points, where the method has it at no further cost. It must be the
     /// values of the function itself, or the certificate certifies something else. Without it, φ is evaluated at the
-    /// points' coordinates. Of an operator that deals vectors over ranks, the rows of this rank.
+    /// points' coordinates. Of an operator that shards vectors over ranks, the rows of this rank.
     pub at_points: Option<Array2<f64>>,
     /// The eigenvalue after the last, where the method knows it.
     pub next: Option<f64>,

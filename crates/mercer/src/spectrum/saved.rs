@@ -43,7 +43,7 @@ impl Spectrum {
         bundle.set("eigenvalues", &self.eigenvalues);
         bundle.set("certificate", &self.certificate);
         bundle.set("origin", &self.origin);
-        bundle.put_dealt("coefficients", self.coefficients.view(), &self.features.deal());
+        bundle.put_sharded("coefficients", self.coefficients.view(), &self.features.sharding());
         let features = self.features.save(bundle)?;
         bundle.set("features", features);
         if let Some(Extension { features, coefficients }) = &self.by_samples {

@@ -35,7 +35,7 @@
 //! assert!(fitted.found.value > 0.0 && fitted.eigenvalues().len() == 4); // s, and μ
 //!
 //! let mut average = trajectory.average(fit.x.view())?; // SWA
-//! average.renew_statistics(other.x.view())?; // its batch norms, measured at other rows
+//! average.recompute_statistics(other.x.view())?; // its batch norms, measured at other rows
 //! assert_eq!(Swag::of(&trajectory, 5)?.deviations.len(), 5);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```

@@ -58,7 +58,7 @@ impl<'a> Swag<'a> {
         let last = self.trajectory.last();
         let theta: Vec<f32> = theta.iter().map(|v| *v as f32).collect();
         let mut network = last.with_numbers(&theta, &last.parameters.constants.to_host()?)?;
-        network.renew_statistics(x)?;
+        network.recompute_statistics(x)?;
         Ok(network)
     }
 }

@@ -36,7 +36,7 @@ fn ranks_are_interrupted_together_and_continued_on_any_number() {
             let checkpoint = file.map(|file| Checkpoint { resume, ..Checkpoint::new(file) });
             let monitoring = Monitoring { checkpoint, held_out: None };
             let own = x.slice(s![group.share(300), ..]);
-            let fitted = Ridge { monitoring, ..ridge.clone() }.fit_dealt(own, &y, &context).unwrap();
+            let fitted = Ridge { monitoring, ..ridge.clone() }.fit_sharded(own, &y, &context).unwrap();
             (fitted.coefficients.clone(), fitted.notes().join(" "), fitted.convergence.iterations.unwrap())
         };
         let whole = on_threads(2, |group| fit(group, None, false, None));

@@ -65,7 +65,7 @@ fn pack(n: usize) -> usize {
     if n.is_multiple_of(4) && n >= 128 { 4 } else { 1 }
 }
 
-/// Units `[count, m, n·pack]` and the source of their kernels; rows are dealt to blocks in chunks of `per`.
+/// Units `[count, m, n·pack]` and the source of their kernels; rows are sharded to blocks in chunks of `per`.
 struct Shape {
     count: usize,
     m: usize,

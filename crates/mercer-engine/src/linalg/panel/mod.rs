@@ -1,8 +1,8 @@
-mod dealt;
 mod rows;
+mod sharded;
 mod single;
 
-use super::{Deal, Shares, eigh, matmul, matmul_into};
+use super::{Sharding, Shares, eigh, matmul, matmul_into};
 use crate::Result;
 use crate::compute::Storage::{self, Cuda, Host};
 use crate::compute::cuda::{Buffer, gpu, panel as cuda};
@@ -17,7 +17,7 @@ use std::ops::Range;
 /// Panels stay on their device; only small results, `[b, b]` or `[b]`, are copied to the host. On the CPU a panel is an
 /// `ndarray` array. Panels that are used together must be on the same device.
 ///
-/// The rows of a panel may be dealt over the ranks of a group ([`Deal`]). It is then used as any other: what is summed over rows is summed over the
+/// The rows of a panel may be sharded over the ranks of a group ([`Sharding`]). It is then used as any other: what is summed over rows is summed over the
 /// ranks, in their order, and has the same bits on all of them. All ranks do the same with it.
 ///
 /// ```
@@ -36,13 +36,13 @@ pub struct Panel {
     n: usize,
     b: usize,
     storage: Storage<Array2<f64>>,
-    deal: Deal,
+    sharding: Sharding,
 }
 
 /// A panel on the CPU.
 impl From<Array2<f64>> for Panel {
     fn from(array: Array2<f64>) -> Panel {
-        Panel { n: array.nrows(), b: array.ncols(), storage: Host(array), deal: Deal::WHOLE }
+        Panel { n: array.nrows(), b: array.ncols(), storage: Host(array), sharding: Sharding::WHOLE }
     }
 }
 
@@ -75,7 +75,7 @@ impl Panel {
     /// A panel `[n, b]` in a row-major device buffer.
     pub fn from_buffer([n, b]: [usize; 2], buffer: Buffer) -> Panel {
         assert!(buffer.bytes() >= 8 * n * b, "{} bytes are too few for a panel [{n}, {b}]", buffer.bytes());
-        Panel { n, b, storage: Cuda(buffer), deal: Deal::WHOLE }
+        Panel { n, b, storage: Cuda(buffer), sharding: Sharding::WHOLE }
     }
 
     /// The row-major device buffer; `None` on the CPU.
@@ -98,7 +98,7 @@ impl Panel {
 
     /// n, the length of each vector.
     pub fn nrows(&self) -> usize {
-        self.deal.shares().map_or(self.n, Shares::n)
+        self.sharding.shares().map_or(self.n, Shares::n)
     }
 
     /// b, the number of vectors.
@@ -108,7 +108,7 @@ impl Panel {
 
     /// A copy `[n, b]` of all rows on the host; waits for the device.
     pub fn to_host(&self) -> Result<Array2<f64>> {
-        self.deal.gathered(self.own_rows()?)
+        self.sharding.gathered(self.own_rows()?)
     }
 
     /// A copy of the rows that this process has, on the host.
@@ -125,8 +125,8 @@ impl Panel {
 
     /// [`Panel::to_host`] without a copy if the panel is on the CPU.
     pub fn into_host(self) -> Result<Array2<f64>> {
-        let deal = self.deal.clone();
-        deal.gathered(self.into_own_rows()?)
+        let sharding = self.sharding.clone();
+        sharding.gathered(self.into_own_rows()?)
     }
 
     /// [`Panel::own_rows`] without a copy if the panel is on the CPU.
@@ -139,11 +139,11 @@ impl Panel {
 
     /// Applies `f` to the vectors `[n, b]` on the host and moves the result to the device of this panel.
     pub fn through_host(&self, f: impl FnOnce(ArrayView2<f64>) -> Result<Array2<f64>>) -> Result<Panel> {
-        if self.deal.is_whole() {
+        if self.sharding.is_whole() {
             return self.own_through_host(f);
         }
         let whole = f(self.to_host()?.view())?;
-        Panel::dealt(self.device(), &self.deal, self.deal.own(whole.view()).to_owned())
+        Panel::sharded(self.device(), &self.sharding, self.sharding.own(whole.view()).to_owned())
     }
 
     fn moved_through_host(&self, f: impl FnOnce(ArrayView2<f64>) -> Result<Array2<f64>>) -> Result<Panel> {
@@ -167,14 +167,14 @@ impl Panel {
         match (&self.storage, &other.storage) {
             (Host(a), Host(b)) => {
                 let both = concatenate(Axis(1), &[a.view(), b.view()]).expect("equal heights");
-                Ok(Panel::from(both).over(&self.deal))
+                Ok(Panel::from(both).over(&self.sharding))
             }
             (Cuda(a), Cuda(b)) => {
                 let (n, width) = (self.n, self.b + other.b);
                 let mut out = cuda::allocate(a.gpu(), [n, width])?;
                 cuda::copy_columns(n, (a, self.b), 0..self.b, (&mut out, width), 0);
                 cuda::copy_columns(n, (b, other.b), 0..other.b, (&mut out, width), self.b);
-                Ok(Panel::from_buffer([n, width], out).over(&self.deal))
+                Ok(Panel::from_buffer([n, width], out).over(&self.sharding))
             }
             _ => self.different_devices(other),
         }
@@ -189,7 +189,7 @@ impl Panel {
                 let arrays: Vec<Array2<f64>> = parts.iter().map(Panel::own_rows).collect::<Result<_>>()?;
                 let views: Vec<ArrayView2<f64>> = arrays.iter().map(|array| array.view()).collect();
                 let all = concatenate(Axis(1), &views).expect("equal heights");
-                Ok(Panel::from(all.as_standard_layout().into_owned()).over(&first.deal))
+                Ok(Panel::from(all.as_standard_layout().into_owned()).over(&first.sharding))
             }
             Cuda(a) => {
                 let (n, mut place) = (first.n, 0);
@@ -199,7 +199,7 @@ impl Panel {
                     cuda::copy_columns(n, (from, part.b), 0..part.b, (&mut out, width), place);
                     place += part.b;
                 }
-                Ok(Panel::from_buffer([n, width], out).over(&first.deal))
+                Ok(Panel::from_buffer([n, width], out).over(&first.sharding))
             }
         }
     }
@@ -207,12 +207,12 @@ impl Panel {
     /// The vectors `range`, `[n, range]`.
     pub fn columns(&self, range: Range<usize>) -> Result<Panel> {
         match &self.storage {
-            Host(a) => Ok(Panel::from(a.slice(s![.., range]).to_owned()).over(&self.deal)),
+            Host(a) => Ok(Panel::from(a.slice(s![.., range]).to_owned()).over(&self.sharding)),
             Cuda(a) => {
                 let width = range.len();
                 let mut out = cuda::allocate(a.gpu(), [self.n, width])?;
                 cuda::copy_columns(self.n, (a, self.b), range, (&mut out, width), 0);
-                Ok(Panel::from_buffer([self.n, width], out).over(&self.deal))
+                Ok(Panel::from_buffer([self.n, width], out).over(&self.sharding))
             }
         }
     }
@@ -228,18 +228,18 @@ impl Panel {
             }
             _ => self.different_devices(other),
         };
-        self.deal.sum(product.as_slice_mut().expect("own array"))?;
+        self.sharding.sum(product.as_slice_mut().expect("own array"))?;
         Ok(product)
     }
 
     /// `V S` `[n, m]` for a small `S` `[b, m]`.
     pub fn matmul(&self, small: ArrayView2<f64>) -> Result<Panel> {
-        self.deal.check_same(small)?;
+        self.sharding.check_same(small)?;
         match &self.storage {
-            Host(a) => Ok(Panel::from(matmul(a.view(), small)).over(&self.deal)),
+            Host(a) => Ok(Panel::from(matmul(a.view(), small)).over(&self.sharding)),
             Cuda(a) => {
                 let shape = [self.n, small.ncols()];
-                let mut out = Panel::from_buffer(shape, cuda::allocate(a.gpu(), shape)?).over(&self.deal);
+                let mut out = Panel::from_buffer(shape, cuda::allocate(a.gpu(), shape)?).over(&self.sharding);
                 // With β = 0, cuBLAS does not read `out`.
                 out.product(1.0, self, small, 0.0)?;
                 Ok(out)
@@ -250,7 +250,7 @@ impl Panel {
     /// `self ← self + α T S` for `T` `[n, p]` and a small `S` `[p, b]`.
     pub fn add_product(&mut self, alpha: f64, tall: &Panel, small: ArrayView2<f64>) -> Result<()> {
         self.check_height(tall);
-        self.deal.check_same(small)?;
+        self.sharding.check_same(small)?;
         match (&mut self.storage, &tall.storage) {
             (Host(a), Host(t)) => {
                 matmul_into(a.view_mut(), Accum::Add, t.view(), small, alpha, faer::get_global_parallelism());
@@ -320,7 +320,7 @@ impl Panel {
             (Cuda(a), Cuda(b)) => cuda::column_sums([self.n, self.b], a, cuda::Sum::Products(b))?.into(),
             _ => self.different_devices(other),
         };
-        self.deal.sum(sums.as_slice_mut().expect("own array"))?;
+        self.sharding.sum(sums.as_slice_mut().expect("own array"))?;
         Ok(sums)
     }
 
@@ -329,7 +329,7 @@ impl Panel {
         match &self.storage {
             Host(a) => {
                 let mut squares = a.map_axis(Axis(0), |column| column.dot(&column));
-                self.deal.sum(squares.as_slice_mut().expect("own array"))?;
+                self.sharding.sum(squares.as_slice_mut().expect("own array"))?;
                 Ok(squares.mapv(f64::sqrt))
             }
             Cuda(_) => Ok(self.dots(self)?.mapv(f64::sqrt)),
@@ -353,7 +353,7 @@ impl Panel {
             }
             _ => self.different_devices(vectors),
         };
-        self.deal.sum(&mut squares)?;
+        self.sharding.sum(&mut squares)?;
         Ok(squares.into_iter().map(f64::sqrt).collect())
     }
 
@@ -364,14 +364,14 @@ impl Panel {
             Cuda(a) => cuda::all_within(self.n * self.b, bound, a)?,
         };
         let mut outside = [f64::from(u8::from(!own))];
-        self.deal.sum(&mut outside)?;
+        self.sharding.sum(&mut outside)?;
         Ok(outside == [0.0])
     }
 
     /// Subtracts from each vector its mean.
     pub fn centre(&mut self) -> Result<()> {
-        if !self.deal.is_whole() {
-            let ones = Panel::from_host(self.device(), Array2::ones((self.n, 1)))?.over(&self.deal);
+        if !self.sharding.is_whole() {
+            let ones = Panel::from_host(self.device(), Array2::ones((self.n, 1)))?.over(&self.sharding);
             let means = ones.t_matmul(self)? / self.nrows() as f64;
             return self.add_product(-1.0, &ones, means.view());
         }
@@ -413,7 +413,7 @@ impl Panel {
     /// Scales each vector to norm 1; a zero vector stays zero.
     fn normalize(&mut self) -> Result<()> {
         if let Host(a) = &mut self.storage
-            && self.deal.is_whole()
+            && self.sharding.is_whole()
         {
             for mut column in a.axis_iter_mut(Axis(1)) {
                 let norm = column.dot(&column).sqrt();
@@ -427,12 +427,12 @@ impl Panel {
 
     fn check_height(&self, other: &Panel) {
         assert_eq!(self.n, other.n, "vectors of different lengths");
-        assert!(self.deal.is(&other.deal), "vectors that are dealt differently");
+        assert!(self.sharding.is(&other.sharding), "vectors that are sharded differently");
     }
 
     fn check_shape(&self, other: &Panel) {
         assert_eq!((self.n, self.b), (other.n, other.b), "panels of different shapes");
-        assert!(self.deal.is(&other.deal), "vectors that are dealt differently");
+        assert!(self.sharding.is(&other.sharding), "vectors that are sharded differently");
     }
 
     fn different_devices(&self, other: &Panel) -> ! {

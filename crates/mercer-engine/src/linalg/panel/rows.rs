@@ -8,13 +8,13 @@ use crate::compute::cuda::panel as cuda;
 use ndarray::{Axis, Zip, concatenate, s};
 
 impl Panel {
-    /// Some rows, `[rows, b]`: on every rank, unless they are all and dealt.
+    /// Some rows, `[rows, b]`: on every rank, unless they are all and sharded.
     pub fn rows(&self, rows: &Part<'_>) -> Result<Panel> {
         let n = self.nrows();
-        if !self.deal.is_whole() {
+        if !self.sharding.is_whole() {
             return match rows.is_all(n) {
                 true => self.try_clone(),
-                false => Panel::from_host(self.device(), self.deal.at(&rows.list(n), self.own_rows()?.view())?),
+                false => Panel::from_host(self.device(), self.sharding.at(&rows.list(n), self.own_rows()?.view())?),
             };
         }
         match &self.storage {
@@ -34,7 +34,7 @@ impl Panel {
     /// Adds `factor` times the rows of `other` `[rows, b]` to some rows, all different.
     pub fn add_to_rows(&mut self, rows: &Part<'_>, factor: f64, other: &Panel) -> Result<()> {
         let n = self.nrows();
-        if let Some(shares) = self.deal.shares().filter(|_| other.deal.is_whole()) {
+        if let Some(shares) = self.sharding.shares().filter(|_| other.sharding.is_whole()) {
             let rows = rows.list(n);
             let (places, own): (Vec<usize>, Vec<usize>) = shares.own_of(&rows).unzip();
             let other = other.rows(&Part::Rows(&places))?;
@@ -112,19 +112,19 @@ impl Panel {
             Host(t) => {
                 let both = [t.mapv(|t| amplitude * t.cos()), t.mapv(|t| amplitude * t.sin())];
                 let both = concatenate(Axis(1), &[both[0].view(), both[1].view()]).expect("equal heights");
-                Ok(Panel::from(both).over(&self.deal))
+                Ok(Panel::from(both).over(&self.sharding))
             }
             Cuda(t) => {
                 let mut out = cuda::allocate(t.gpu(), [self.n, 2 * self.b])?;
                 cuda::waves([self.n, self.b], amplitude, t, &mut out);
-                Ok(Panel::from_buffer([self.n, 2 * self.b], out).over(&self.deal))
+                Ok(Panel::from_buffer([self.n, 2 * self.b], out).over(&self.sharding))
             }
         }
     }
 
     /// `A + shift·I` for a square panel.
     pub fn shift_diagonal(&mut self, shift: f64) {
-        assert!(self.n == self.b && self.deal.is_whole(), "a square matrix");
+        assert!(self.n == self.b && self.sharding.is_whole(), "a square matrix");
         match &mut self.storage {
             Host(a) => a.diag_mut().mapv_inplace(|d| d + shift),
             Cuda(a) => cuda::shift_diagonal(self.n, shift, a),
@@ -133,7 +133,7 @@ impl Panel {
 
     /// The transpose `[b, n]`.
     pub fn transposed(&self) -> Result<Panel> {
-        assert!(self.deal.is_whole(), "the rows of a transpose are not dealt");
+        assert!(self.sharding.is_whole(), "the rows of a transpose are not sharded");
         match &self.storage {
             Host(a) => Ok(Panel::from(a.t().as_standard_layout().into_owned())),
             Cuda(a) => {
@@ -146,14 +146,14 @@ impl Panel {
 
     /// `V W` `[n, m]` for `W` `[b, m]`, on the device.
     pub fn times(&self, other: &Panel) -> Result<Panel> {
-        assert!(self.b == other.n && other.deal.is_whole(), "shapes of a product");
-        Ok(self.product_with(other, false)?.over(&self.deal))
+        assert!(self.b == other.n && other.sharding.is_whole(), "shapes of a product");
+        Ok(self.product_with(other, false)?.over(&self.sharding))
     }
 
     /// `VᵀW` `[b, m]` for `W` `[n, m]`, on the device.
     pub fn t_times(&self, other: &Panel) -> Result<Panel> {
         self.check_height(other);
-        if !self.deal.is_whole() {
+        if !self.sharding.is_whole() {
             return Panel::from_host(self.device(), self.t_matmul(other)?);
         }
         self.product_with(other, true)

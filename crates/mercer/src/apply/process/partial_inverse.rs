@@ -256,8 +256,8 @@ mod tests {
     fn forms_rise_to_the_dense_ones() {
         let mut x = points(90, 3);
         // A point twice.
-        let twin = x.row(4).to_owned();
-        x.row_mut(50).assign(&twin);
+        let duplicate = x.row(4).to_owned();
+        x.row_mut(50).assign(&duplicate);
         let new = points(20, 4);
         for alpha in [1e-6, 1e-2, 1.0] {
             for rank in [10, 90] {

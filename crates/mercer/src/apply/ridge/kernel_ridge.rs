@@ -1,7 +1,7 @@
 use crate::apply::class_weights::ClassWeights;
 use crate::apply::probabilities::{left_out_sharpness, sharpened};
 use crate::apply::reference::Reference;
-use crate::apply::ridge::sharded_points::{DealtPoints, dealt};
+use crate::apply::ridge::sharded_points::{ShardedPoints, sharded};
 use crate::apply::ridge::system::{Iteration, Plan, Solved, System, times};
 use crate::apply::solvers::monitor::HeldOut;
 use crate::apply::targets::Encoding;
@@ -193,8 +193,8 @@ impl Fit for Ridge {
     fn learn(&self, x: ArrayView2<f64>, y: &Target, context: &FitContext) -> Result<FittedRidge> {
         check_points(x)?;
         let (start, own) = (Instant::now(), x.slice(s![context.group.share(x.nrows()), ..]));
-        let deal = dealt(context.group, own.nrows())?;
-        let points = DealtPoints::new(own, &deal);
+        let sharding = sharded(context.group, own.nrows())?;
+        let points = ShardedPoints::new(own, &sharding);
         let origin = |context: &FitContext| Origin::new("ridge", &self.kernel, x.dim(), context, start);
         self.solve(points, y, context, &|context| Reference::new(origin(context), x, context))
     }
@@ -214,7 +214,7 @@ impl Ridge {
     /// let ridge = Ridge { alpha, solver, ..Ridge::new(Kernel::parse("rbf(1)")?) };
     /// let at = on_threads(2, |group| {
     ///     let own = x.slice(ndarray::s![group.share(60), ..]);
-    ///     let fitted = ridge.fit_dealt(own, &y, &FitContext { group, ..FitContext::default() })?;
+    ///     let fitted = ridge.fit_sharded(own, &y, &FitContext { group, ..FitContext::default() })?;
     ///     fitted.scores(ndarray::array![[2.22]].view())
     /// });
     /// for scores in at {
@@ -222,20 +222,20 @@ impl Ridge {
     /// }
     /// # Ok::<(), mercer::Error>(())
     /// ```
-    pub fn fit_dealt(&self, own: ArrayView2<f64>, y: &Target, context: &FitContext) -> Result<FittedRidge> {
+    pub fn fit_sharded(&self, own: ArrayView2<f64>, y: &Target, context: &FitContext) -> Result<FittedRidge> {
         let (start, group) = (Instant::now(), context.group);
         group.all_succeed(check_points(own))?;
-        let deal = dealt(group, own.nrows())?;
-        let points = DealtPoints::new(own, &deal);
+        let sharding = sharded(group, own.nrows())?;
+        let points = ShardedPoints::new(own, &sharding);
         let origin = |context: &FitContext| Origin::new("ridge", &self.kernel, points.dim(), context, start);
-        let fitted = self.solve(points, y, context, &|context| Reference::dealt(origin(context), points, context))?;
+        let fitted = self.solve(points, y, context, &|context| Reference::sharded(origin(context), points, context))?;
         group.all_succeed(finite(fitted))
     }
 
     /// The fit; `reference` keeps the points, in the context in which they are used.
     fn solve(
         &self,
-        points: DealtPoints<'_>,
+        points: ShardedPoints<'_>,
         y: &Target,
         context: &FitContext,
         reference: &dyn Fn(&FitContext) -> Reference,
@@ -259,8 +259,8 @@ impl Ridge {
         let held_out = held_out.as_ref().map(|rows| HeldOut::new(rows, d, &encoding, &offset)).transpose()?;
         let (held_out, saving) = (held_out.as_ref(), checkpoint.as_ref().map_or(Saving::NONE, Checkpoint::saving));
         let (kernel, y_view, roots_view) = (&self.kernel, encoded.view(), roots.as_ref());
-        let (x, deal) = (points.own(), points.deal());
-        let system = System { kernel, x, deal, y: y_view, roots: roots_view, left_out, held_out, saving, context };
+        let (x, sharding) = (points.own(), points.sharding());
+        let system = System { kernel, x, sharding, y: y_view, roots: roots_view, left_out, held_out, saving, context };
         let iteration = self.iteration(n, context);
         fail_if!(
             iteration.is_none() && !context.group.is_single(),

@@ -1,7 +1,7 @@
 //! The points of a regression on several ranks: each process has those of its rank.
 
 use crate::kernel::Kernel;
-use crate::linalg::{Deal, Shares};
+use crate::linalg::{Sharding, Shares};
 use crate::operator::{KernelOperator, Operator, ShardedOperator, cross_apply};
 use crate::training::Fingerprint;
 use crate::{FitContext, Group, Result};
@@ -10,41 +10,41 @@ use std::sync::Arc;
 
 /// Points X `[n, d]`, of which this process has all, or those of its rank. Methods that return a `Result` are collective.
 #[derive(Clone, Copy)]
-pub(crate) struct DealtPoints<'a> {
+pub(crate) struct ShardedPoints<'a> {
     /// `[n_r, d]`
     own: ArrayView2<'a, f64>,
-    deal: &'a Deal,
+    sharding: &'a Sharding,
 }
 
 /// The same, which it keeps.
 pub(crate) struct KeptPoints {
     own: Array2<f64>,
-    deal: Deal,
+    sharding: Sharding,
 }
 
 impl KeptPoints {
     fn new(own: Array2<f64>, group: Group<'_>) -> Result<KeptPoints> {
-        let deal = dealt(group, own.nrows())?;
-        Ok(KeptPoints { own, deal })
+        let sharding = sharded(group, own.nrows())?;
+        Ok(KeptPoints { own, sharding })
     }
 
-    pub fn view(&self) -> DealtPoints<'_> {
-        DealtPoints::new(self.own.view(), &self.deal)
+    pub fn view(&self) -> ShardedPoints<'_> {
+        ShardedPoints::new(self.own.view(), &self.sharding)
     }
 }
 
-/// How rows are dealt of which this rank has so many. Collective.
-pub(crate) fn dealt(group: Group<'_>, own: usize) -> Result<Deal> {
-    if group.is_single() { Ok(Deal::WHOLE) } else { Ok(Deal::from(Arc::new(Shares::new(group, own)?))) }
+/// How rows are sharded of which this rank has so many. Collective.
+pub(crate) fn sharded(group: Group<'_>, own: usize) -> Result<Sharding> {
+    if group.is_single() { Ok(Sharding::WHOLE) } else { Ok(Sharding::from(Arc::new(Shares::new(group, own)?))) }
 }
 
 /// Bytes of points that are on every rank at a time.
 const FEW: usize = 4 << 20;
 
-impl<'a> DealtPoints<'a> {
+impl<'a> ShardedPoints<'a> {
     /// The points of which this process has `own` `[n_r, d]`: those of rank 0 come first.
-    pub fn new(own: ArrayView2<'a, f64>, deal: &'a Deal) -> DealtPoints<'a> {
-        DealtPoints { own, deal }
+    pub fn new(own: ArrayView2<'a, f64>, sharding: &'a Sharding) -> ShardedPoints<'a> {
+        ShardedPoints { own, sharding }
     }
 
     /// The points of this process `[n_r, d]`.
@@ -52,18 +52,18 @@ impl<'a> DealtPoints<'a> {
         self.own
     }
 
-    pub fn deal(&self) -> &'a Deal {
-        self.deal
+    pub fn sharding(&self) -> &'a Sharding {
+        self.sharding
     }
 
     /// n and d.
     pub fn dim(&self) -> (usize, usize) {
-        (self.deal.shares().map_or(self.own.nrows(), Shares::n), self.own.ncols())
+        (self.sharding.shares().map_or(self.own.nrows(), Shares::n), self.own.ncols())
     }
 
     /// `κ(X,X)`; in one process it is stored where it fits beside `other` bytes.
     pub fn operator(&self, kernel: &Kernel, context: &FitContext<'a>, other: u64) -> Result<Box<dyn Operator + 'a>> {
-        match self.deal.is_whole() {
+        match self.sharding.is_whole() {
             true => context.operator(kernel, self.own, other),
             false => Ok(Box::new(ShardedOperator::new(kernel, self.own, context)?)),
         }
@@ -75,13 +75,13 @@ impl<'a> DealtPoints<'a> {
             true => 0.0,
             false => KernelOperator::new(kernel, self.own, context.precision, context.device)?.diagonal()?.sum(),
         }];
-        self.deal.sum(&mut sum)?;
+        self.sharding.sum(&mut sum)?;
         Ok(sum[0] / self.dim().0 as f64)
     }
 
     /// A fingerprint of all points, whatever rank they are on.
     pub fn fingerprint(&self) -> Result<Fingerprint> {
-        let (group, mut so_far) = (self.deal.group(), Fingerprint::of([]));
+        let (group, mut so_far) = (self.sharding.group(), Fingerprint::of([]));
         for rank in 0..group.size() {
             let after = match rank == group.rank() {
                 true => so_far.then(self.own.iter().map(|v| v.to_bits())),
@@ -94,7 +94,7 @@ impl<'a> DealtPoints<'a> {
 
     /// Some rows `[rows, d]`, in the order in which they are named, on every rank.
     fn at(&self, rows: &[usize]) -> Result<Array2<f64>> {
-        self.deal.at(rows, self.own)
+        self.sharding.at(rows, self.own)
     }
 
     /// How many rows are on every rank at a time.
@@ -104,10 +104,10 @@ impl<'a> DealtPoints<'a> {
 
     /// The same points in another order: row i is the row `order[i]` of these.
     pub fn in_order(&self, order: &[usize]) -> Result<KeptPoints> {
-        if self.deal.is_whole() {
+        if self.sharding.is_whole() {
             return KeptPoints::new(self.own.select(Axis(0), order), Group::SINGLE);
         }
-        let (kept, mut own) = (self.deal.rows(order.len()), Array2::zeros(self.own.raw_dim()));
+        let (kept, mut own) = (self.sharding.rows(order.len()), Array2::zeros(self.own.raw_dim()));
         for (first, rows) in (0..).step_by(self.few()).zip(order.chunks(self.few())) {
             let some = self.at(rows)?;
             let here = kept.start.max(first)..kept.end.min(first + rows.len());
@@ -116,14 +116,14 @@ impl<'a> DealtPoints<'a> {
                 own.slice_mut(s![to, ..]).assign(&some.slice(s![from, ..]));
             }
         }
-        KeptPoints::new(own, self.deal.group())
+        KeptPoints::new(own, self.sharding.group())
     }
 
     /// Some of the points; `rows` are ascending.
     pub fn some(&self, rows: &[usize]) -> Result<KeptPoints> {
-        let own = self.deal.rows(self.dim().0);
+        let own = self.sharding.rows(self.dim().0);
         let here: Vec<usize> = rows.iter().filter(|row| own.contains(row)).map(|row| row - own.start).collect();
-        KeptPoints::new(self.own.select(Axis(0), &here), self.deal.group())
+        KeptPoints::new(self.own.select(Axis(0), &here), self.sharding.group())
     }
 
     /// `κ(x, X) C` `[m, c]` at points `x` `[m, d]` that every rank has, for `C` `[n, c]`.
@@ -134,8 +134,8 @@ impl<'a> DealtPoints<'a> {
         c: ArrayView2<f64>,
         on: &FitContext,
     ) -> Result<Array2<f64>> {
-        let mut sum = cross_apply(kernel, x, self.own, self.deal.own(c), on.precision, on.device)?;
-        self.deal.sum(sum.as_slice_mut().expect("own array"))?;
+        let mut sum = cross_apply(kernel, x, self.own, self.sharding.own(c), on.precision, on.device)?;
+        self.sharding.sum(sum.as_slice_mut().expect("own array"))?;
         Ok(sum)
     }
 
@@ -143,11 +143,11 @@ impl<'a> DealtPoints<'a> {
     pub fn expand_at(
         &self,
         kernel: &Kernel,
-        (other, at): (DealtPoints<'_>, &[usize]),
+        (other, at): (ShardedPoints<'_>, &[usize]),
         c: ArrayView2<f64>,
         on: &FitContext,
     ) -> Result<Array2<f64>> {
-        let chunk = if self.deal.is_whole() { at.len() } else { self.few() };
+        let chunk = if self.sharding.is_whole() { at.len() } else { self.few() };
         let mut all = Array2::zeros((at.len(), c.ncols()));
         for (mut target, rows) in all.axis_chunks_iter_mut(Axis(0), chunk.max(1)).zip(at.chunks(chunk.max(1))) {
             target.assign(&self.expand(kernel, other.at(rows)?.view(), c, on)?);
@@ -170,7 +170,7 @@ mod tests {
         let conv = "ntk('conv(3) relu conv(3) relu gap dense', shape=4x4x1)";
         for text in ["2*rbf(3)", "linear", "ntk(depth=2, act=tanh)", conv, "rbf(2) + 0.5*poly(2)"] {
             let (kernel, context) = (Kernel::parse(text).unwrap(), FitContext::default());
-            let found = DealtPoints::new(x.view(), &Deal::WHOLE).mean_diagonal(&kernel, &context).unwrap();
+            let found = ShardedPoints::new(x.view(), &Sharding::WHOLE).mean_diagonal(&kernel, &context).unwrap();
             let want = x.rows().into_iter().map(|r| kernel.value(&r.to_vec(), &r.to_vec())).sum::<f64>() / 7.0;
             // The expectations of tanh are a series here, and a quadrature there.
             assert!((found / want - 1.0).abs() < 1e-9, "{text}: {found} {want}");
@@ -179,7 +179,7 @@ mod tests {
 
     /// What three ranks find of their points, against one process.
     #[test]
-    fn dealt_points_are_those_of_one_process() {
+    fn sharded_points_are_those_of_one_process() {
         let mut rng = Rng::new(5);
         let mut random = |n, d| Array2::from_shape_simple_fn((n, d), || rng.normal());
         // Rows wide enough to be on every rank a few at a time.
@@ -190,8 +190,8 @@ mod tests {
         let all = |group: Group<'_>| {
             let context = FitContext { group, ..FitContext::default() };
             let share = x.slice(s![group.share(31), ..]);
-            let deal = dealt(group, share.nrows()).unwrap();
-            let points = DealtPoints::new(share, &deal);
+            let sharding = sharded(group, share.nrows()).unwrap();
+            let points = ShardedPoints::new(share, &sharding);
             let (shuffled, few) = (points.in_order(&order).unwrap(), points.some(&some).unwrap());
             let (shuffled, few) = (shuffled.view(), few.view());
             assert_eq!((points.dim(), shuffled.dim(), few.dim()), ((31, 100_000), (31, 100_000), (7, 100_000)));

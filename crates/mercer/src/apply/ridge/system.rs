@@ -4,7 +4,7 @@
 //! `(K̃ + αI) c̃ = ỹ` again, and so are its left-out errors: `Σ_i w_i e_i²` is the sum of those of `ỹ`.
 
 use crate::apply::alpha::{best, cross_validate_paths, grid, risen_twice, squared_error};
-use crate::apply::ridge::sharded_points::DealtPoints;
+use crate::apply::ridge::sharded_points::ShardedPoints;
 use crate::apply::solvers::conjugate_gradients::{Converged, Shifted};
 use crate::apply::solvers::low_rank_preconditioner::LowRankPreconditioner;
 use crate::apply::solvers::monitor::{HeldOut, Kept, Monitor, Watch};
@@ -13,7 +13,7 @@ use crate::apply::solvers::{
 };
 use crate::apply::{Alpha, Convergence, EpochSolver, Tried};
 use crate::kernel::Kernel;
-use crate::linalg::{Deal, Panel};
+use crate::linalg::{Panel, Sharding};
 use crate::operator::{Operator, Pair, Precision, Scaled};
 use crate::rng::Rng;
 use crate::training::{Fingerprint, Identity, Saving};
@@ -47,9 +47,9 @@ pub(crate) struct Plan {
 #[derive(Clone, Copy)]
 pub(crate) struct System<'a> {
     pub kernel: &'a Kernel,
-    /// The points X of this process `[n_r, d]`, and how they are dealt
+    /// The points X of this process `[n_r, d]`, and how they are sharded
     pub x: ArrayView2<'a, f64>,
-    pub deal: &'a Deal,
+    pub sharding: &'a Sharding,
     /// ỹ `[n, m]`, on every rank
     pub y: ArrayView2<'a, f64>,
     /// `√w` `[n]`; one for each row without them.
@@ -131,8 +131,8 @@ impl System<'_> {
         self.y.nrows()
     }
 
-    fn points(&self) -> DealtPoints<'_> {
-        DealtPoints::new(self.x, self.deal)
+    fn points(&self) -> ShardedPoints<'_> {
+        ShardedPoints::new(self.x, self.sharding)
     }
 
     /// Whether the rounding of kernel values, times coefficients `c` `[n, m]`, changes predictions by more than a thousandth of
@@ -202,8 +202,13 @@ impl System<'_> {
         order.iter().enumerate().for_each(|(new, &old)| place[old] = new);
         let (points, y) = (self.points().in_order(&order)?, self.y.select(Axis(0), &order));
         let roots = self.roots.map(|roots| roots.select(Axis(0), &order));
-        let system =
-            System { x: points.view().own(), deal: points.view().deal(), y: y.view(), roots: roots.as_ref(), ..*self };
+        let system = System {
+            x: points.view().own(),
+            sharding: points.view().sharding(),
+            y: y.view(),
+            roots: roots.as_ref(),
+            ..*self
+        };
         let solved = system.in_order(alpha, plan, iteration, identity)?;
         let back = |rows: &Array2<f64>| rows.select(Axis(0), &place);
         let (coefficients, left_out) = (back(&solved.coefficients), solved.left_out.as_ref().map(back));
@@ -259,10 +264,10 @@ impl System<'_> {
         let (identity, value) = (identity.clone(), serde_json::to_value(plan).expect("plain data"));
         let kept = Kept { saving: self.saving, identity, plan: value };
         let FitContext { precision, device, .. } = *self.context;
-        let (points, deal) = (self.x, self.deal);
+        let (points, sharding) = (self.x, self.sharding);
         let watched = self.held_out.map(|rows| {
             let pair = Pair::new(self.kernel, rows.x.view(), points, precision, device)?;
-            let own = |roots: &Array1<f64>| deal.own(roots.view().insert_axis(Axis(1))).to_owned();
+            let own = |roots: &Array1<f64>| sharding.own(roots.view().insert_axis(Axis(1))).to_owned();
             let roots = self.roots.map(|roots| Panel::from_host(device, own(roots)));
             Ok::<_, crate::Error>((rows, pair, roots.transpose()?))
         });
@@ -272,7 +277,7 @@ impl System<'_> {
             let mut weighted = c.own_panel()?;
             roots.iter().for_each(|roots| weighted.scale_rows(roots));
             let mut predicted = pair.apply(&weighted)?.into_host()?;
-            deal.sum(predicted.as_slice_mut().expect("own array"))?;
+            sharding.sum(predicted.as_slice_mut().expect("own array"))?;
             rows.error(predicted)
         };
         let watch = self.held_out.map(|rows| Watch { every: rows.every(self.n()), error: &error });
@@ -284,8 +289,8 @@ impl System<'_> {
 
     /// The start of an iteration, `[n, m]`.
     fn zeros(&self, operator: &dyn Operator) -> Result<Panel> {
-        let (deal, (n, m)) = (operator.deal(), self.y.dim());
-        Panel::dealt(self.context.device, &deal, Array2::zeros((deal.rows(n).len(), m)))
+        let (sharding, (n, m)) = (operator.sharding(), self.y.dim());
+        Panel::sharded(self.context.device, &sharding, Array2::zeros((sharding.rows(n).len(), m)))
     }
 
     /// The operator, and a preconditioner for any α where the solver has one or `leaves_out` says that points are left out by it.
@@ -326,7 +331,7 @@ impl System<'_> {
         monitor: Monitor,
     ) -> Result<Converged> {
         let Iteration { method, tolerance, limit, .. } = *iteration;
-        let y = operator.deal().panel(self.context.device, self.y)?;
+        let y = operator.sharding().panel(self.context.device, self.y)?;
         let equations = Equations { operator, alpha, y: &y };
         let preconditioner = || preconditioner.expect("a preconditioner for a solver that has one");
         let mut solver: Box<dyn Epochs + '_> = match method {
@@ -351,8 +356,8 @@ impl System<'_> {
         let (kernel, context) = (self.kernel, self.context);
         let (held_out, saving, left_out) = (None, Saving::NONE, false);
         let (roots, points, y) = (roots.as_ref(), points.view(), y.view());
-        let (x, deal) = (points.own(), points.deal());
-        let system = System { kernel, x, deal, y, roots, left_out, held_out, saving, context };
+        let (x, sharding) = (points.own(), points.sharding());
+        let system = System { kernel, x, sharding, y, roots, left_out, held_out, saving, context };
         // α is found to half a decade, for which three digits of the solution are enough.
         let Iteration { method, tolerance, limit, rank } = *iteration;
         let rough = Iteration { method, tolerance: tolerance.max(1e-4), limit, rank: rank.min(rest.len()) };

@@ -51,13 +51,13 @@ impl LowRankPreconditioner {
     ///
     /// `c = y/ν − U T Uᵀy`, `G_ii = 1/ν − Σ_j u_ij² T_j`, `T_j = 1/ν − 1/(σ_j + ν) ≥ 0`
     fn left_out_errors(&self, alpha: f64, y: &Panel) -> Result<Panel> {
-        let (ν, deal) = (self.rest + alpha, y.deal());
+        let (ν, sharding) = (self.rest + alpha, y.sharding());
         let t = self.sigma.mapv(|s| s / (ν * (s + ν)));
         let mut c = y.try_clone()?;
         c.scale(&vec![1.0 / ν; y.ncols()])?;
         let mut c = self.changed(c, y, |s| -s / (ν * (s + ν)))?;
-        let own = Array2::from_elem((deal.rows(y.nrows()).len(), 1), 1.0 / ν);
-        let mut g = Panel::dealt(y.device(), deal, own)?;
+        let own = Array2::from_elem((sharding.rows(y.nrows()).len(), 1), 1.0 / ν);
+        let mut g = Panel::sharded(y.device(), sharding, own)?;
         let mut roots = self.u.try_clone()?;
         roots.scale(&t.mapv(f64::sqrt).to_vec())?;
         g.subtract_row_squares(&roots);
@@ -70,7 +70,7 @@ impl LowRankPreconditioner {
 
     /// The mean squared error of predicting each point from the others, for each α.
     pub(crate) fn left_out_error(&self, grid: &[f64], y: ArrayView2<f64>) -> Result<Vec<Tried>> {
-        let (n, y) = (y.nrows() as f64, self.u.deal().panel(self.u.device(), y)?);
+        let (n, y) = (y.nrows() as f64, self.u.sharding().panel(self.u.device(), y)?);
         let tried = |&value: &f64| {
             let errors = self.left_out_errors(value, &y)?;
             Ok(Tried { value, error: errors.dots(&errors)?.sum() / n })
@@ -80,7 +80,7 @@ impl LowRankPreconditioner {
 
     /// The prediction of each point from the others `[n, m]`.
     pub(crate) fn left_out_scores(&self, alpha: f64, y: ArrayView2<f64>) -> Result<Array2<f64>> {
-        let errors = self.left_out_errors(alpha, &self.u.deal().panel(self.u.device(), y)?)?;
+        let errors = self.left_out_errors(alpha, &self.u.sharding().panel(self.u.device(), y)?)?;
         Ok(&y - &errors.into_host()?)
     }
 
@@ -168,7 +168,7 @@ fn pivoted_cholesky(
     if !(trace > 0.0 && trace.is_finite()) {
         return Err(Error::Numerical(format!("the kernel matrix has the trace {trace}; it needs a number above zero")));
     }
-    let mut left = operator.deal().panel(device, diagonal.insert_axis(Axis(1)).view())?;
+    let mut left = operator.sharding().panel(device, diagonal.insert_axis(Axis(1)).view())?;
     let (mut known, mut chosen, mut done): (Vec<Panel>, Vec<usize>, usize) = (vec![], vec![], 0);
     while done < most {
         let mut weight = left.to_host()?.remove_axis(Axis(1));

@@ -230,12 +230,12 @@ pub(crate) fn load_curves(bundle: &Bundle) -> Result<(Vec<f64>, Vec<HeldOutError
 
 /// Puts vectors into a checkpoint; those that ranks share, a part at a time.
 pub(crate) fn save_panel(bundle: &mut Bundle, name: &str, panel: &Panel) -> Result<()> {
-    bundle.put_dealt(name, panel.own_rows()?, panel.deal());
+    bundle.put_sharded(name, panel.own_rows()?, panel.sharding());
     Ok(())
 }
 
-/// Takes vectors out of a checkpoint again, of the shape, on the device and dealt as those of `like`.
+/// Takes vectors out of a checkpoint again, of the shape, on the device and sharded as those of `like`.
 pub(crate) fn load_panel(bundle: &Bundle, name: &str, like: &Panel) -> Result<Panel> {
     let whole = matrix(bundle, name, (like.nrows(), like.ncols()))?;
-    like.deal().panel(like.device(), whole.view())
+    like.sharding().panel(like.device(), whole.view())
 }

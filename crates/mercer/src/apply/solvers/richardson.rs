@@ -30,7 +30,7 @@ impl<'a, 'p> Richardson<'a, 'p> {
         const MARGIN: f64 = 1.1;
         let mut rng = Rng::new(self.seed).fork(0x7269_6368);
         let start = Array2::from_shape_simple_fn((self.equations.y.nrows(), 1), || rng.normal());
-        let mut v = self.equations.y.deal().panel(self.equations.y.device(), start.view())?;
+        let mut v = self.equations.y.sharding().panel(self.equations.y.device(), start.view())?;
         let mut largest = 1.0f64;
         for _ in 0..POWERS {
             v.scale(&[1.0 / v.norms()?[0]])?;

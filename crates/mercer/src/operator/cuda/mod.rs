@@ -23,7 +23,7 @@
 //! Points of many coordinates in TF32 have no tiles: cuBLAS computes the inner products of a block of K, and `wide.cu` multiplies κ of
 //! them by V (`wide.rs`).
 //!
-//! Points that another library holds in the memory of the GPU are surveyed and packed there (`foreign.cu`, `foreign*.rs`); those
+//! Points that another library holds in the memory of the GPU are surveyed and packed there (`external.cu`, `external*.rs`); those
 //! from the host are packed by the host.
 //!
 //! Kernels of images (`images.cu`, `images.rs`) have tiles of their own: one pair of images for each block. Their matrix is
@@ -53,9 +53,9 @@
 //! | `F32`, `F64` | rounding error of the type | any statistic, any device |
 
 mod device;
-mod foreign;
-mod foreign_operator;
-mod foreign_points;
+mod external;
+mod external_operator;
+mod external_points;
 mod half;
 mod image_source;
 mod images;
@@ -66,7 +66,7 @@ mod operator;
 mod planned;
 mod program;
 mod raw_points;
-mod renewal;
+mod recomputation;
 mod sets;
 #[cfg(test)]
 mod tests;
@@ -74,9 +74,9 @@ mod wide;
 mod zonal;
 
 pub(crate) use device::BatchGram;
-pub use foreign::ForeignArray;
-pub use foreign_operator::DeviceOperator;
-pub use foreign_points::device_gram;
+pub use external::ExternalArray;
+pub use external_operator::DeviceOperator;
+pub use external_points::device_gram;
 pub(crate) use operator::{CudaOperator, CudaPair, cross_apply, gram_strips, image_diagonal};
 pub use operator::{Timing, time_product};
 pub(crate) use planned::{Held, Planned};

@@ -29,7 +29,7 @@ INLINE real summed(real x) { return x; }
 
 // a, b [D]: the points; their low parts are a_low and b_low numbers further on. axx, byy: the norms of view v are at v·a_pad
 // and v·b_pad.
-__device__ __noinline__ real renewed(const real *a, const real *b, long long a_low, long long b_low, const real *axx,
+__device__ __noinline__ real recomputed(const real *a, const real *b, long long a_low, long long b_low, const real *axx,
                                      long long a_pad, const real *byy, long long b_pad) {
     real s[STATISTICS], d[STATISTICS];
 #define X(index, from, width, l1)                                     \

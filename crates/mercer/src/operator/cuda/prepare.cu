@@ -9,7 +9,7 @@
 // #define D, SOURCE_D width of a point in the target and in the source
 // #define LOW         whether to write low parts: what rounding removed from the points
 // #define LOW_FIRST   the first coordinate of low parts in the source, 0 if there are none
-// #define TWINS       whether the last coordinate in the source is a name: equal points have the same, above 0; others 0
+// #define DUPLICATES       whether the last coordinate in the source is a name: equal points have the same, above 0; others 0
 // #define NC          columns of one pass
 // #define TRANSPOSED  whether values are for tensor cores
 // #define HALVES      2 if values are split into hi and lo, else 1
@@ -61,7 +61,7 @@ INLINE TARGET low_part(const SOURCE *from, int at, TARGET value) {
 #endif
 }
 
-// Converts x [·, SOURCE_D] to out [n_pad, D] and xx [VIEWS + 1 + TWINS, n_pad]: the norms of the rounded points in each view,
+// Converts x [·, SOURCE_D] to out [n_pad, D] and xx [VIEWS + 1 + DUPLICATES, n_pad]: the norms of the rounded points in each view,
 // κ(x,x) at these norms, and the name. Low parts [n_pad, D] follow the points. Row i of the target is row rows[i] of the
 // source, or row i if rows is null; rows from n on repeat the last one. `count` rows from `first` on are written, and the source
 // begins with row `first`. One warp per row.
@@ -92,10 +92,10 @@ extern "C" __global__ void __launch_bounds__(256)
     VIEW_LIST
 #undef V
     if (lane == 0) xx[(long long)VIEWS * n_pad + row] = (TARGET)(DIAGONAL);
-    if (TWINS && lane == 0) xx[(long long)(VIEWS + 1) * n_pad + row] = (TARGET)from[SOURCE_D - 1];
+    if (DUPLICATES && lane == 0) xx[(long long)(VIEWS + 1) * n_pad + row] = (TARGET)from[SOURCE_D - 1];
 }
 
-// Copies points of a set, x [x_pad, D] (or blocks of them) and x_norms [VIEWS + 1 + TWINS, x_pad], to out [n_pad, D] and xx: those with the numbers
+// Copies points of a set, x [x_pad, D] (or blocks of them) and x_norms [VIEWS + 1 + DUPLICATES, x_pad], to out [n_pad, D] and xx: those with the numbers
 // `rows`, or those from `first_row` on if rows is null; from n on the last one is repeated. One warp per row.
 extern "C" __global__ void __launch_bounds__(256)
     gather_points(const coordinate *__restrict__ x, const TARGET *__restrict__ x_norms, int x_pad, const int *__restrict__ rows,
@@ -107,7 +107,7 @@ extern "C" __global__ void __launch_bounds__(256)
         out[place(row, f)] = x[place(from, f)];
         if (LOW) out[(long long)n_pad * D + place(row, f)] = x[(long long)x_pad * D + place(from, f)];
     }
-    if (lane < VIEWS + 1 + TWINS) xx[(long long)lane * n_pad + row] = x_norms[(long long)lane * x_pad + from];
+    if (lane < VIEWS + 1 + DUPLICATES) xx[(long long)lane * n_pad + row] = x_norms[(long long)lane * x_pad + from];
 }
 
 // Copies columns [c0, c0 + columns) of v [m, ld] to out [m_pad, NC], or, if TRANSPOSED, to out [m_pad/64, HALVES·NC, 64 + 4] for tensor

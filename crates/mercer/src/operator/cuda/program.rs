@@ -1,8 +1,8 @@
 //! Generates the CUDA source of a kernel expression, and its launches.
 
 use super::launch::{Card, Shape, Tiling, padded, simt_shape, tensor_shape, tiling};
-use super::renewal::{Renewal, norms};
-use super::{Arithmetic, foreign, half, image_source, kappa, logistic, wide};
+use super::recomputation::{Recomputation, norms};
+use super::{Arithmetic, external, half, image_source, kappa, logistic, wide};
 use crate::data::Rows;
 use crate::kernel::{Kernel, Statistic, catalogue};
 use crate::operator::tile::duplicates::{Names, keys};
@@ -32,10 +32,10 @@ pub(super) struct Program {
     kappa: String,
     operations: usize,
     pub views: Vec<View>,
-    renewal: Renewal,
+    recomputation: Recomputation,
     /// Points are multiplied by two to this power, see [`half`].
     exponent: i32,
-    /// Names for points that have a twin.
+    /// Names for points that have a duplicate.
     names: Names,
 }
 
@@ -132,15 +132,25 @@ impl Program {
         let views = views(&plan, d, if arithmetic.is_tensor() { 16 } else { 8 });
         let widths: Vec<usize> = views.iter().map(|view| view.source_width).collect();
         let norms = norms.map(Vec::as_slice);
-        let renewal = Renewal::new(&plan, &widths, norms, arithmetic);
+        let recomputation = Recomputation::new(&plan, &widths, norms, arithmetic);
         let width: usize = views.iter().map(|view| view.width).sum();
-        let fits = arithmetic == Arithmetic::Half && renewal.is_empty() && !wide::is_wide(arithmetic, width);
+        let fits = arithmetic == Arithmetic::Half && recomputation.is_empty() && !wide::is_wide(arithmetic, width);
         let exponent = if fits { half::exponent(&plan, width, norms) } else { None };
         let arithmetic =
             if arithmetic == Arithmetic::Half && exponent.is_none() { Arithmetic::Tf32 } else { arithmetic };
         let names = if names.len() < MOST_NAMES { names } else { Names::default() };
         let kappa = kappa::function(&plan, views.len(), arithmetic.style());
-        Program { arithmetic, card, kappa, operations, views, renewal, exponent: exponent.unwrap_or(0), names, plan }
+        Program {
+            arithmetic,
+            card,
+            kappa,
+            operations,
+            views,
+            recomputation,
+            exponent: exponent.unwrap_or(0),
+            names,
+            plan,
+        }
     }
 
     /// Whether raw points may be rounded to f32: the tiles are, and nothing of what rounding removes is kept.
@@ -148,19 +158,19 @@ impl Program {
         self.arithmetic != Arithmetic::F64 && !self.low()
     }
 
-    /// The name of a point with this key: above 0 where it may have a twin, else 0.
+    /// The name of a point with this key: above 0 where it may have a duplicate, else 0.
     pub fn name(&self, key: u128) -> f64 {
         self.names.find(key).map_or(0.0, |name| 1.0 + name as f64)
     }
 
     /// Whether some points are equal.
-    pub fn has_twins(&self) -> bool {
+    pub fn has_duplicates(&self) -> bool {
         !self.names.is_empty()
     }
 
     /// Whether what rounding removes from the points is kept.
     pub fn low(&self) -> bool {
-        self.renewal.low
+        self.recomputation.low
     }
 
     /// Where the low parts of a raw point begin; 0 if it has none. Rounding to f32 leaves them in the number itself.
@@ -185,13 +195,13 @@ impl Program {
 
     /// Number of coordinates of a raw point, see [`Self::pack`].
     pub fn source_width(&self) -> usize {
-        self.coordinates() + self.low_first() + usize::from(self.has_twins())
+        self.coordinates() + self.low_first() + usize::from(self.has_duplicates())
     }
 
     /// Number of values that `prepare_points` stores per point besides its coordinates: the norm in each view, `κ(x,x)`, and
     /// the name where there are some.
     pub fn norms(&self) -> usize {
-        self.views.len() + 1 + usize::from(self.has_twins())
+        self.views.len() + 1 + usize::from(self.has_duplicates())
     }
 
     /// The launch of a product or a Gram matrix `[n, m]`.
@@ -276,7 +286,7 @@ impl Program {
         define(&mut text, "VIEWS", self.views.len());
         define(&mut text, "LOW", u32::from(self.low()));
         define(&mut text, "LOW_FIRST", self.low_first());
-        define(&mut text, "TWINS", u32::from(self.has_twins()));
+        define(&mut text, "DUPLICATES", u32::from(self.has_duplicates()));
         // For a point with itself, inner products are norms and distances are zero.
         let norm = |view: usize| format!("norms[{view}]");
         let with_itself = |i: usize| match self.plan.statistics[i] {
@@ -292,7 +302,7 @@ impl Program {
     /// What the sources of tiles and of wide points have in common.
     fn define_statistics(&self, text: &mut String) {
         define(text, "VIEWS", self.views.len());
-        define(text, "TWINS", u32::from(self.has_twins()));
+        define(text, "DUPLICATES", u32::from(self.has_duplicates()));
         define(text, "STATISTICS", self.plan.statistics.len());
         let list = self.plan.statistics.iter().enumerate().map(|(i, &(view, kind))| {
             let View { first, width, .. } = self.views[view];
@@ -307,8 +317,8 @@ impl Program {
         define(&mut text, "D", self.width());
         define(&mut text, "NC", nc);
         self.define_statistics(&mut text);
-        let renewal = self.renewal.source(&self.plan, self.views.len(), self.arithmetic, false, &mut text);
-        format!("{text}{PRELUDE}{}{renewal}{WIDE}", self.kappa)
+        let recomputation = self.recomputation.source(&self.plan, self.views.len(), self.arithmetic, false, &mut text);
+        format!("{text}{PRELUDE}{}{recomputation}{WIDE}", self.kappa)
     }
 
     /// `nc` is 0 for a Gram matrix.
@@ -332,8 +342,13 @@ impl Program {
         define(&mut text, "MIRROR", u32::from(mirror));
         define(&mut text, "GATHERED", u32::from(gathered));
         self.define_statistics(&mut text);
-        let renewal =
-            self.renewal.source(&self.plan, self.views.len(), self.arithmetic, self.arithmetic.is_tensor(), &mut text);
+        let recomputation = self.recomputation.source(
+            &self.plan,
+            self.views.len(),
+            self.arithmetic,
+            self.arithmetic.is_tensor(),
+            &mut text,
+        );
         if self.arithmetic.is_tensor() {
             define(&mut text, "SPLIT", self.halves() - 1);
             define(&mut text, "HALF", u32::from(self.arithmetic == Arithmetic::Half));
@@ -345,8 +360,8 @@ impl Program {
             define(&mut text, "STAGES", shape.stages);
             // Unroll twice if there are enough registers.
             let twice = self.operations <= UNROLLED && self.arithmetic.is_fast() && nc <= 16;
-            define(&mut text, "UNROLL", if twice && self.renewal.is_empty() { 2 } else { 1 });
-            return format!("{text}{PRELUDE}{}{renewal}{INSTRUCTIONS}{TENSOR}", self.kappa);
+            define(&mut text, "UNROLL", if twice && self.recomputation.is_empty() { 2 } else { 1 });
+            return format!("{text}{PRELUDE}{}{recomputation}{INSTRUCTIONS}{TENSOR}", self.kappa);
         }
         define(&mut text, "TM", self.side());
         let [statistic, xx, yy] = [("s", "[i][j]"), ("xx", "[i]"), ("yy", "[j]")]
@@ -354,7 +369,7 @@ impl Program {
         let arguments = kappa::arguments(self.plan.statistics.len(), self.views.len(), statistic, xx, yy);
         define(&mut text, "KAPPA(s, i, j)", format!("kappa({arguments})"));
         define(&mut text, "IS_NEAR(s, i, j)", format!("is_near({arguments})"));
-        format!("{text}{PRELUDE}{}{renewal}{SIMT}", self.kappa)
+        format!("{text}{PRELUDE}{}{recomputation}{SIMT}", self.kappa)
     }
 }
 
@@ -473,6 +488,6 @@ pub fn sources() -> Vec<(String, String)> {
     }
     texts.extend(logistic::sources());
     texts.extend(image_source::sources());
-    texts.extend(foreign::sources());
+    texts.extend(external::sources());
     texts
 }

@@ -54,7 +54,7 @@ impl Program {
                     put(all, width, at..at + p, |i, j| T::of(values[i * p + j]));
                 }
             }
-            if self.has_twins() {
+            if self.has_duplicates() {
                 let keys = keys(few);
                 put(all, width, width - 1..width, |i, _| T::of(self.name(keys[i])));
             }

@@ -11,8 +11,8 @@
 // #define STATISTICS  number of statistics; STATISTIC_LIST: X(index, view's first coordinate, view's width, is it L1?) for each
 // #define KAPPA(s, i, j)  κ of the statistics s[·][i][j] and the norms xx[view][i], yy[view][j]
 // #define GRAM, VIEWS
-// #define NEAR        whether entries for which IS_NEAR(s, i, j) holds are computed by `renewed` (near.cu)
-// #define TWINS       whether the points have names; where two agree, κ is that of a point with itself
+// #define NEAR        whether entries for which IS_NEAR(s, i, j) holds are computed by `recomputed` (near.cu)
+// #define DUPLICATES       whether the points have names; where two agree, κ is that of a point with itself
 // #define GATHERED    whether places may be given: point i of A is point a_places[i] of its set, and likewise B; null is their order
 // #define MIRROR      with GRAM and A = B: tiles above the diagonal are computed once and written twice
 
@@ -134,14 +134,14 @@ extern "C" __global__ void __launch_bounds__(256)
             ENTRIES(i, j) {
                 const long long r = row0 + place(ty, i), c = column0 + place(tx, j);
                 if (near >> (i * TM + j) & 1)
-                    s[0][i][j] = renewed(a + r * D, b + c * D, (long long)a_pad * D, (long long)b_pad * D, axx + r, a_pad,
+                    s[0][i][j] = recomputed(a + r * D, b + c * D, (long long)a_pad * D, (long long)b_pad * D, axx + r, a_pad,
                                          byy + c, b_pad);
             }
         }
 #endif
         // Diagonal values were computed in double.
         const real *diag = axx + (long long)VIEWS * a_pad;
-#if TWINS
+#if DUPLICATES
         ENTRIES(i, j) {
             const real name = diag[a_pad + row0 + place(ty, i)];
             if (name > 0 && name == byy[(long long)(VIEWS + 1) * b_pad + column0 + place(tx, j)])

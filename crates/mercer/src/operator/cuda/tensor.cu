@@ -18,8 +18,8 @@
 // #define NC         columns of V, a multiple of 8
 // #define WARPS, MT, MIN_BLOCKS, STAGES, SPLIT, HALF, GROUP, GRAM, UNROLL
 // #define UNSCALE    with HALF: 2^(−2e)
-// #define NEAR       whether pairs for which is_near holds are computed by `renewed` (near.cu)
-// #define TWINS      whether the points have names; where two agree, κ is that of a point with itself
+// #define NEAR       whether pairs for which is_near holds are computed by `recomputed` (near.cu)
+// #define DUPLICATES      whether the points have names; where two agree, κ is that of a point with itself
 // #define GATHERED   whether places may be given: point i of A is point a_places[i] of its set, and likewise B; null is their order
 // #define MIRROR     with GRAM and A = B: tiles above the diagonal are computed once and written twice
 
@@ -69,7 +69,7 @@
 struct Row {
     int first; // of this lane: rows first and first+8, and as many APART further on for each block
     float xx[MT][2];
-#if TWINS
+#if DUPLICATES
     float name[MT][2];
 #endif
 };
@@ -175,14 +175,14 @@ INLINE void evaluate(float (&s)[MT][2][4], const Row &row, const float *yy, cons
         const int who = __ffs(lanes) - 1, r0 = __shfl_sync(0xffffffffu, row.first, who), c0 = __shfl_sync(0xffffffffu, place, who);
         for (unsigned int left = __shfl_sync(0xffffffffu, near, who); left != 0; left &= left - 1) {
             const int which = __ffs(left) - 1, r = r0 + 16 * (which >> 3) + 8 * (which >> 1 & 1), c = c0 + 8 * (which >> 2 & 1) + (which & 1);
-            const float value = renewed(of.a + (long long)r * D, of.b + (long long)c * D, of.a_pad * D, of.b_pad * D, of.axx + r,
+            const float value = recomputed(of.a + (long long)r * D, of.b + (long long)c * D, of.a_pad * D, of.b_pad * D, of.axx + r,
                                         of.a_pad, of.byy + c, of.b_pad);
             UNROLLED(q, 8 * MT)
                 if (q == which && (threadIdx.x & 31) == who) s[q >> 3][q >> 2 & 1][q & 3] = value;
         }
     }
 #endif
-#if TWINS
+#if DUPLICATES
     UNROLLED(q, 8 * MT) {
         const int i = q >> 3, j = q >> 2 & 1, e = q & 3;
         const float name = row.name[i][e >> 1];
@@ -315,7 +315,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     Row row;
     row.first = row0 + (lane >> 2);
     UNROLLED(q, 2 * MT) row.xx[q >> 1][q & 1] = axx[row.first + APART * (q >> 1) + 8 * (q & 1)];
-#if TWINS
+#if DUPLICATES
     UNROLLED(q, 2 * MT) row.name[q >> 1][q & 1] = axx[2 * (long long)a_pad + row.first + APART * (q >> 1) + 8 * (q & 1)];
 #endif
 #if GATHERED

@@ -343,8 +343,8 @@ fn cuda_sources_have_unique_names() {
 fn raw_points_are_those_of_the_plan() {
     let mut rng = Rng::new(4);
     let mut near = Array2::from_shape_simple_fn((2500, 3), || rng.normal());
-    let twin = near.row(7).to_owned();
-    near.row_mut(2101).assign(&twin);
+    let duplicate = near.row(7).to_owned();
+    near.row_mut(2101).assign(&duplicate);
     let far = Array2::from_shape_fn((2500, 3), |(i, j)| near[[i, j]] + 3e7 * (i % 3) as f64);
     let cases = [
         ("rbf(1.3)", &near, Arithmetic::Tf32),
@@ -367,7 +367,7 @@ fn raw_points_are_those_of_the_plan() {
             }
         }
         let name = |i: usize| raw[[i, program.source_width() - 1]];
-        assert!(program.has_twins() && name(7) > 0.0 && name(7) == name(2101) && name(8) == 0.0, "{expression}");
+        assert!(program.has_duplicates() && name(7) > 0.0 && name(7) == name(2101) && name(8) == 0.0, "{expression}");
         if program.single() {
             assert_eq!(program.pack::<f32>(x.into()), raw.mapv(|v| v as f32), "{expression}");
         }

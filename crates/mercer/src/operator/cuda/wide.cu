@@ -5,7 +5,7 @@
 //
 // #define D           width of a point
 // #define NC          columns of V, a multiple of 8
-// #define NEAR, TWINS as in tensor.cu; places may always be given
+// #define NEAR, DUPLICATES as in tensor.cu; places may always be given
 
 #define R (NC <= 8 ? 8 : NC <= 16 ? 4 : 2)
 #define FAR (-0x20000000)
@@ -22,9 +22,9 @@ INLINE float entry(const float *__restrict__ a, const float *__restrict__ axx, c
     float k = kappa(product, row.xx, column.yy);
 #if NEAR
     if (is_near(product, row.xx, column.yy))
-        k = renewed(a + row.at * D, b + column.at * D, (long long)a_pad * D, (long long)b_pad * D, axx + row.at, a_pad, byy + column.at, b_pad);
+        k = recomputed(a + row.at * D, b + column.at * D, (long long)a_pad * D, (long long)b_pad * D, axx + row.at, a_pad, byy + column.at, b_pad);
 #endif
-#if TWINS
+#if DUPLICATES
     if (column.name > 0 && column.name == row.name) k = axx[a_pad + row.at];
 #endif
     if (diagonal > FAR && row.place == column.place) k = axx[a_pad + row.at];
@@ -33,7 +33,7 @@ INLINE float entry(const float *__restrict__ a, const float *__restrict__ axx, c
 
 INLINE Row row_at(const float *__restrict__ axx, int a_pad, const int *__restrict__ places, long long at) {
     Row row = {at, places ? places[at] : (int)at, axx[at], 0.0f};
-#if TWINS
+#if DUPLICATES
     row.name = axx[2 * (long long)a_pad + at];
 #endif
     return row;
@@ -41,7 +41,7 @@ INLINE Row row_at(const float *__restrict__ axx, int a_pad, const int *__restric
 
 INLINE Column column_at(const float *__restrict__ byy, int b_pad, const int *__restrict__ places, int diagonal, long long at) {
     Column column = {at, (places ? places[at] : (int)at) + diagonal, byy[at], 0.0f};
-#if TWINS
+#if DUPLICATES
     column.name = byy[2 * (long long)b_pad + at];
 #endif
     return column;

@@ -2,7 +2,7 @@
 
 use crate::compute::Device;
 use crate::data::Rows;
-use crate::linalg::{Deal, Panel, Part};
+use crate::linalg::{Panel, Part, Sharding};
 use crate::operator::{Extension, KernelOperator, LowRankOperator, Operator, Points, block_product};
 use crate::{Error, Progress, Result};
 use ndarray::{Array1, Array2, ArrayView2, Axis, s};
@@ -118,7 +118,7 @@ impl Scaled<'_> {
     fn factors(&self, rows: &Part<'_>, v: &Panel) -> Result<Panel> {
         let scale = self.scale.view().insert_axis(Axis(1));
         match rows.is_all(self.n()) {
-            true => Panel::dealt(v.device(), v.deal(), v.deal().own(scale).to_owned()),
+            true => Panel::sharded(v.device(), v.sharding(), v.sharding().own(scale).to_owned()),
             false => Panel::from_host(v.device(), scale.select(Axis(0), &rows.list(self.n()))),
         }
     }
@@ -128,7 +128,7 @@ impl Operator for Scaled<'_> {
     forward! {
         n() -> usize;
         roundoff() -> f64;
-        deal() -> Deal;
+        sharding() -> Sharding;
     }
 
     fn apply(&self, v: ArrayView2<f64>) -> Result<Array2<f64>> {

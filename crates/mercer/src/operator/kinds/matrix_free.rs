@@ -7,7 +7,7 @@ use crate::linalg::{Panel, Part, matmul_into};
 use crate::operator::cuda::{CudaOperator, compiles, image_diagonal};
 use crate::operator::memory::zeros;
 use crate::operator::tile::few_columns::{Products, Vectors};
-use crate::operator::tile::point_pair::Couple;
+use crate::operator::tile::point_pair::PointPair;
 use crate::operator::tile::points::{Plan, Prepared};
 use crate::operator::tile::symmetric_product::symmetric_apply;
 use crate::operator::tile::workspace::{Workspace, ranges};
@@ -133,10 +133,10 @@ impl<'a> KernelOperator<'a> {
     fn block_of<T: Real>(&self, x: &Prepared<T>, rows: &[usize], b: &Prepared<T>) -> Array2<f64> {
         let a = x.select(rows);
         let diagonal = |few: &[usize]| few.iter().map(|&i| self.known_diagonal()[rows[i]]).collect();
-        let couple = Couple::new(&self.plan, &a, b, diagonal);
-        let mut block = cross_block(&couple).mapv(|k| k.wide());
+        let point_pair = PointPair::new(&self.plan, &a, b, diagonal);
+        let mut block = cross_block(&point_pair).mapv(|k| k.wide());
         // The diagonal is f64 in either precision.
-        couple.twins.write(&mut block.view_mut(), 0..a.n, 0..b.n);
+        point_pair.duplicates.write(&mut block.view_mut(), 0..a.n, 0..b.n);
         block
     }
 
@@ -316,7 +316,7 @@ pub(crate) fn gpu_for(kernel: &Kernel, device: Device) -> Result<Option<&'static
     }
 }
 
-/// Strips into which the tiles are dealt. It does not follow the thread count below eight threads, so that the sums,
+/// Strips into which the tiles are sharded. It does not follow the thread count below eight threads, so that the sums,
 /// and with them every bit of the result, are the same on one thread and on eight.
 pub(crate) fn strips() -> usize {
     rayon::current_num_threads().next_power_of_two().max(8)
@@ -330,16 +330,16 @@ pub(crate) fn add_product<T: Real>(mut y: ArrayViewMut2<f64>, k: ArrayView2<T>, 
 }
 
 /// `κ(a, b)` `[a.n, b.n]`.
-pub(crate) fn cross_block<T: Real>(couple: &Couple<'_, T>) -> Array2<T> {
-    cross_rows(couple, 0..couple.a.n)
+pub(crate) fn cross_block<T: Real>(point_pair: &PointPair<'_, T>) -> Array2<T> {
+    cross_rows(point_pair, 0..point_pair.a.n)
 }
 
 /// The rows `rows` of `κ(a, b)`, `[h, b.n]`; they begin where tiles do.
-pub(crate) fn cross_rows<T: Real>(couple: &Couple<'_, T>, rows: Range<usize>) -> Array2<T> {
-    let (n, m) = (rows.len(), couple.b.n);
+pub(crate) fn cross_rows<T: Real>(point_pair: &PointPair<'_, T>, rows: Range<usize>) -> Array2<T> {
+    let (n, m) = (rows.len(), point_pair.b.n);
     let mut out = Array2::from_shape_vec((n, m), zeros(n * m)).expect("n·m values");
-    for_each_tile(couple, rows, out.view_mut(), |workspace, mut out, rows, columns| {
-        workspace.strips(couple, rows.clone(), columns.clone(), |strip, k| {
+    for_each_tile(point_pair, rows, out.view_mut(), |workspace, mut out, rows, columns| {
+        workspace.strips(point_pair, rows.clone(), columns.clone(), |strip, k| {
             out.slice_mut(s![strip.start - rows.start..strip.end - rows.start, columns.clone()]).assign(&k);
         });
     });
@@ -349,13 +349,13 @@ pub(crate) fn cross_rows<T: Real>(couple: &Couple<'_, T>, rows: Range<usize>) ->
 /// Calls `work(workspace, out, rows, columns)` for the tiles of the rows `rows` of `κ(a, b)`, with the rows of `out` `[h, ·]` that
 /// belong to them; strips of rows are on threads.
 fn for_each_tile<T: Real, O: Send>(
-    couple: &Couple<'_, T>,
+    point_pair: &PointPair<'_, T>,
     rows: Range<usize>,
     mut out: ArrayViewMut2<O>,
     work: impl Fn(&mut Workspace<T>, ArrayViewMut2<O>, Range<usize>, Range<usize>) + Sync,
 ) {
-    let side = couple.plan.side();
-    let columns = ranges(couple.b.n, side);
+    let side = point_pair.plan.side();
+    let columns = ranges(point_pair.b.n, side);
     let strip = |part: Range<usize>| rows.start + part.start..rows.start + part.end;
     let strips: Vec<_> =
         out.axis_chunks_iter_mut(Axis(0), side).zip(ranges(rows.len(), side).into_iter().map(strip)).collect();
@@ -398,11 +398,11 @@ fn cross_apply_on(
 fn cross_apply_in<T: Real>(kernel: &Kernel, x: Rows<'_>, z: Rows<'_>, a: ArrayView2<f64>) -> Array2<f64> {
     let plan = Plan::new(kernel, z);
     let (px, pz) = (plan.points::<T>(x), plan.points::<T>(z));
-    let couple = Couple::new(&plan, &px, &pz, |rows| plan.diagonal(x.select(rows).rows()));
+    let point_pair = PointPair::new(&plan, &px, &pz, |rows| plan.diagonal(x.select(rows).rows()));
     let vectors = Vectors::new(a);
     let mut y = Array2::zeros((x.n(), a.ncols()));
-    for_each_tile(&couple, 0..couple.a.n, y.view_mut(), |workspace, y, rows, columns| {
-        Products::new(None, &vectors, columns).tile(workspace, &couple, rows, y);
+    for_each_tile(&point_pair, 0..point_pair.a.n, y.view_mut(), |workspace, y, rows, columns| {
+        Products::new(None, &vectors, columns).tile(workspace, &point_pair, rows, y);
     });
     y
 }

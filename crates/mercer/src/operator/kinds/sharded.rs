@@ -2,11 +2,11 @@ use crate::compute::Device;
 use crate::data::{CowRows, Matrix, Rows};
 use crate::group::{self, Number};
 use crate::kernel::Kernel;
-use crate::linalg::{Deal, Panel, Part, Shares};
+use crate::linalg::{Panel, Part, Sharding, Shares};
 use crate::operator::kinds::matrix_free::{AnyPoints, strips};
 use crate::operator::kinds::sharded_features::ShardedFeatures;
 use crate::operator::tile::few_columns::{Products, Vectors};
-use crate::operator::tile::point_pair::Couple;
+use crate::operator::tile::point_pair::PointPair;
 use crate::operator::tile::points::{Plan, Prepared};
 use crate::operator::tile::workspace::{SIDE, Workspace, ranges};
 use crate::operator::{Extension, KernelFeatures, KernelOperator, Operator, Points, Precision, Real, cross_apply};
@@ -20,7 +20,7 @@ use std::sync::{Arc, OnceLock};
 /// `K = κ(X,X)` where each rank of a group has some of the points: the rows of rank 0 come first, then those of rank 1, and so on. No rank
 /// has all of them; in a product each computes its share of the tiles, every symmetric half once.
 ///
-/// Panels of vectors are dealt as the points are ([`Operator::deal`]); those that are whole must be the same on every rank, as for
+/// Panels of vectors are sharded as the points are ([`Operator::sharding`]); those that are whole must be the same on every rank, as for
 /// [`Operator::apply`]. Its methods that return a `Result` are collective.
 ///
 /// ```
@@ -259,18 +259,18 @@ impl Operator for ShardedOperator<'_> {
         self.shares.n()
     }
 
-    fn deal(&self) -> Deal {
-        Deal::from(self.shares.clone())
+    fn sharding(&self) -> Sharding {
+        Sharding::from(self.shares.clone())
     }
 
     fn apply(&self, v: ArrayView2<f64>) -> Result<Array2<f64>> {
-        let deal = self.deal();
-        deal.check_same(v)?;
-        deal.gathered(self.own_product(self.own_rows(v))?)
+        let sharding = self.sharding();
+        sharding.check_same(v)?;
+        sharding.gathered(self.own_product(self.own_rows(v))?)
     }
 
     fn apply_panel(&self, v: &Panel) -> Result<Panel> {
-        match v.deal().is_whole() {
+        match v.sharding().is_whole() {
             true => v.through_host(|v| self.apply(v)),
             false => v.own_through_host(|v| self.own_product(v)),
         }
@@ -310,7 +310,7 @@ impl Operator for ShardedOperator<'_> {
             return self.apply_panel(v);
         }
         let [rows, columns] = [rows.list(n), columns.list(n)];
-        if v.deal().is_whole() {
+        if v.sharding().is_whole() {
             return v.through_host(|v| self.product_of(&rows, &columns, v));
         }
         // All columns, of which each rank has some.
@@ -323,19 +323,19 @@ impl Operator for ShardedOperator<'_> {
         if rows.is_all(n) {
             let z = self.points_at(&columns.list(n))?;
             let all: Vec<usize> = (0..self.own.n()).collect();
-            return Panel::dealt(device, &self.deal(), self.own.block_with(&all, z.rows()));
+            return Panel::sharded(device, &self.sharding(), self.own.block_with(&all, z.rows()));
         }
         Panel::from_host(device, self.block(&rows.list(n), &columns.list(n))?)
     }
 
     /// On every rank, some columns at a time.
     fn to_dense(&self, progress: &dyn Progress) -> Result<Array2<f64>> {
-        let (n, deal) = (self.n(), self.deal());
+        let (n, sharding) = (self.n(), self.sharding());
         let own: Vec<usize> = (0..self.own.n()).collect();
         let mut all = Array2::zeros((n, n));
         for start in (0..n).step_by(VISITORS) {
             let columns: Vec<usize> = (start..n.min(start + VISITORS)).collect();
-            let block = deal.gathered(self.own.block_with(&own, self.points_at(&columns)?.rows()))?;
+            let block = sharding.gathered(self.own.block_with(&own, self.points_at(&columns)?.rows()))?;
             all.slice_mut(s![.., start..start + columns.len()]).assign(&block);
             progress.step("kernel matrix", start + columns.len(), n, "");
         }
@@ -356,7 +356,7 @@ impl Operator for ShardedOperator<'_> {
         let centres = self.shared.clone().unwrap_or_else(|| self.own.x().to_f64().into_owned().into());
         let own = KernelFeatures::new(kernel, centres, precision, device);
         let coefficients = if a.nrows() == self.n() { self.own_rows(a.view()).to_owned() } else { a };
-        Ok(Extension { features: Box::new(ShardedFeatures::new(own, self.deal())), coefficients })
+        Ok(Extension { features: Box::new(ShardedFeatures::new(own, self.sharding())), coefficients })
     }
 
     fn cross(&self, points: Points<'_>, a: ArrayView2<f64>) -> Result<Array2<f64>> {
@@ -401,7 +401,7 @@ fn both_products<T: Real>(
     [v_a, v_b]: [ArrayView2<f64>; 2],
 ) -> [Array2<f64>; 2] {
     let b = plan.points::<T>(b);
-    let couple = Couple::new(plan, a, &b, |rows| diagonal.select(Axis(0), rows));
+    let point_pair = PointPair::new(plan, a, &b, |rows| diagonal.select(Axis(0), rows));
     let (of_a, of_b) = (Vectors::new(v_a), Vectors::new(v_b));
     let (rows, columns) = (ranges(used.len(), plan.side()), ranges(b.n, plan.side()));
     let tiles: Vec<_> = rows.iter().flat_map(|rows| columns.iter().map(move |columns| (rows, columns))).collect();
@@ -411,7 +411,7 @@ fn both_products<T: Real>(
         for &(rows, columns) in tiles {
             let at = used.start + rows.start..used.start + rows.end;
             let mut products = Products::new(Some(&of_a), &of_b, columns.clone());
-            products.tile(&mut workspace, &couple, at, y_a.slice_mut(s![rows.clone(), ..]));
+            products.tile(&mut workspace, &point_pair, at, y_a.slice_mut(s![rows.clone(), ..]));
             products.finish(y_b.slice_mut(s![columns.clone(), ..]));
         }
         [y_a, y_b]

@@ -1,5 +1,5 @@
 use crate::Result;
-use crate::linalg::Deal;
+use crate::linalg::Sharding;
 use crate::model::Bundle;
 use crate::operator::{Features, KernelFeatures, Points};
 use ndarray::{Array2, ArrayView2};
@@ -9,19 +9,19 @@ use ndarray::{Array2, ArrayView2};
 pub(crate) struct ShardedFeatures {
     /// At the centres of this rank.
     own: KernelFeatures,
-    deal: Deal,
+    sharding: Sharding,
 }
 
 impl ShardedFeatures {
     /// Features at the centres of all ranks, of which this one has those of `own`.
-    pub fn new(own: KernelFeatures, deal: Deal) -> Self {
-        ShardedFeatures { own, deal }
+    pub fn new(own: KernelFeatures, sharding: Sharding) -> Self {
+        ShardedFeatures { own, sharding }
     }
 }
 
 impl Features for ShardedFeatures {
     fn dim(&self) -> usize {
-        self.deal.shares().map_or(self.own.dim(), |shares| shares.n())
+        self.sharding.shares().map_or(self.own.dim(), |shares| shares.n())
     }
 
     fn inputs(&self) -> Option<usize> {
@@ -31,12 +31,12 @@ impl Features for ShardedFeatures {
     /// `φ(x)` `[n, p]`, with the columns of all ranks.
     fn eval(&self, points: Points<'_>) -> Result<Array2<f64>> {
         let own = self.own.eval(points)?;
-        Ok(self.deal.gathered(own.reversed_axes())?.reversed_axes())
+        Ok(self.sharding.gathered(own.reversed_axes())?.reversed_axes())
     }
 
     fn project(&self, points: Points<'_>, a: ArrayView2<f64>) -> Result<Array2<f64>> {
         let mut sum = self.own.project_in_parts(points, a)?;
-        self.deal.sum(sum.as_slice_mut().expect("own array"))?;
+        self.sharding.sum(sum.as_slice_mut().expect("own array"))?;
         Ok(sum)
     }
 
@@ -44,12 +44,12 @@ impl Features for ShardedFeatures {
         self.own.multiply_adds()
     }
 
-    fn deal(&self) -> Deal {
-        self.deal.clone()
+    fn sharding(&self) -> Sharding {
+        self.sharding.clone()
     }
 
     fn save<'a>(&'a self, bundle: &mut Bundle<'a>) -> Result<&'static str> {
-        self.own.save_dealt(bundle, &self.deal);
+        self.own.save_sharded(bundle, &self.sharding);
         Ok(KernelFeatures::KIND)
     }
 }

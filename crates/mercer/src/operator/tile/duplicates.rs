@@ -43,7 +43,7 @@ fn key(x: &[f64]) -> u128 {
     u128::from(first) << 64 | u128::from(second)
 }
 
-/// The keys of points that may have a twin, in order; a point's name is the place of its key.
+/// The keys of points that may have a duplicate, in order; a point's name is the place of its key.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Names(Vec<u128>);
 
@@ -81,7 +81,7 @@ impl Names {
         self.0.len()
     }
 
-    /// Whether no point has a twin.
+    /// Whether no point has a duplicate.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -99,29 +99,29 @@ impl Names {
 }
 
 /// The entries of `κ(A, B)` whose points are equal, with their values.
-pub(crate) struct Twins {
+pub(crate) struct Duplicates {
     /// (row, name, `κ(x,x)`), in order.
     rows: Vec<(usize, usize, f64)>,
     /// The columns of each name, in order.
     columns: Arc<Vec<Vec<usize>>>,
 }
 
-impl Twins {
+impl Duplicates {
     /// For the points A with these keys and the `columns` of each name; `diagonal` gives `κ(x,x)` of the rows it is asked for.
     pub fn new(
         names: &Names,
         keys: &[u128],
         columns: Arc<Vec<Vec<usize>>>,
         diagonal: impl FnOnce(&[usize]) -> Array1<f64>,
-    ) -> Twins {
+    ) -> Duplicates {
         if names.is_empty() {
-            return Twins { rows: vec![], columns };
+            return Duplicates { rows: vec![], columns };
         }
         let found = keys.iter().enumerate().filter_map(|(i, key)| Some((i, names.find(*key)?)));
         let (rows, named): (Vec<usize>, Vec<usize>) = found.unzip();
         let values = if rows.is_empty() { Array1::default(0) } else { diagonal(&rows) };
         let rows = rows.into_iter().zip(named).zip(values).map(|((i, name), value)| (i, name, value)).collect();
-        Twins { rows, columns }
+        Duplicates { rows, columns }
     }
 
     /// Writes the values of equal points into the tile `[rows, columns]`.
@@ -168,9 +168,10 @@ mod tests {
         let keys = [7, 8, 7, 9, 8];
         let names = Names::repeated(&keys);
         let columns = Arc::new(names.members(&keys));
-        let twins = Twins::new(&names, &keys, columns, |rows| rows.iter().map(|i| 10.0 + *i as f64).collect());
+        let duplicates =
+            Duplicates::new(&names, &keys, columns, |rows| rows.iter().map(|i| 10.0 + *i as f64).collect());
         let mut tile = Array2::<f64>::zeros((4, 3));
-        twins.write(&mut tile.view_mut(), 1..5, 0..3);
+        duplicates.write(&mut tile.view_mut(), 1..5, 0..3);
         assert_eq!(tile, array![[0.0, 11.0, 0.0], [12.0, 0.0, 12.0], [0.0; 3], [0.0, 14.0, 0.0]]);
     }
 }

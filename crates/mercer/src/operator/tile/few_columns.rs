@@ -3,7 +3,7 @@
 
 use crate::operator::Real;
 use crate::operator::tile::packed::ROWS;
-use crate::operator::tile::point_pair::Couple;
+use crate::operator::tile::point_pair::PointPair;
 use crate::operator::tile::workspace::Workspace;
 use crate::simd::{Num, vectorized};
 use ndarray::{ArrayView2, ArrayViewMut2, s};
@@ -87,15 +87,15 @@ impl<'v, T: Real> Products<'v, T> {
     pub fn tile(
         &mut self,
         workspace: &mut Workspace<T>,
-        couple: &Couple<'_, T>,
+        point_pair: &PointPair<'_, T>,
         rows: Range<usize>,
         mut y: ArrayViewMut2<f64>,
     ) {
         let columns = self.columns.clone();
         if self.b.groups.len() > FEW {
-            return self.strip(rows.clone(), workspace.tile(couple, rows, columns).view(), y);
+            return self.strip(rows.clone(), workspace.tile(point_pair, rows, columns).view(), y);
         }
-        workspace.strips(couple, rows.clone(), columns, |strip, k| {
+        workspace.strips(point_pair, rows.clone(), columns, |strip, k| {
             let y = y.slice_mut(s![strip.start - rows.start..strip.end - rows.start, ..]);
             self.strip(strip, k, y);
         });

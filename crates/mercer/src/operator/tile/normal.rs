@@ -3,7 +3,7 @@
 use crate::data::Rows;
 use crate::kernel::Kernel;
 use crate::operator::kinds::matrix_free::{add_product, strips};
-use crate::operator::tile::point_pair::Couple;
+use crate::operator::tile::point_pair::PointPair;
 use crate::operator::tile::points::{Plan, Prepared};
 use crate::operator::tile::workspace::{Workspace, ranges};
 use crate::operator::{Precision, Real};
@@ -68,7 +68,7 @@ impl<'a, T: Real> Sets<'a, T> {
     fn product(&self, weights: ArrayView1<f64>, of: Of<'_>) -> Array2<f64> {
         let (n, m) = (self.points.n, self.landmarks.n);
         let diagonal = |rows: &[usize]| self.plan.diagonal(self.x.select(rows).rows());
-        let couple = Couple::new(&self.plan, &self.points, &self.landmarks, diagonal);
+        let point_pair = PointPair::new(&self.plan, &self.points, &self.landmarks, diagonal);
         let (Of::Landmarks(v) | Of::Points(v)) = of;
         let k = v.ncols();
         let rounded = v.mapv(T::of);
@@ -83,7 +83,7 @@ impl<'a, T: Real> Sets<'a, T> {
                     y.assign(&v.slice(s![few.clone(), ..]));
                 }
                 let tile = |(workspace, columns): (_, &Range<usize>)| {
-                    let tile = Workspace::tile(workspace, &couple, few.clone(), columns.clone());
+                    let tile = Workspace::tile(workspace, &point_pair, few.clone(), columns.clone());
                     if let Of::Landmarks(_) = of {
                         add_product(y.view_mut(), tile.view(), rounded.slice(s![columns.clone(), ..]));
                     }

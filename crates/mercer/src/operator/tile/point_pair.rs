@@ -1,24 +1,24 @@
 //! Two sets of points, and what is known of them together before a tile is computed.
 
 use crate::operator::Real;
-use crate::operator::tile::duplicates::{Names, Twins};
+use crate::operator::tile::duplicates::{Duplicates, Names};
 use crate::operator::tile::near::{Near, Roundoff};
 use crate::operator::tile::points::{Plan, Prepared};
 use ndarray::Array1;
 use std::sync::Arc;
 
 /// The points A and B of `κ(A, B)`.
-pub(crate) struct Couple<'a, T> {
+pub(crate) struct PointPair<'a, T> {
     pub plan: &'a Plan,
     pub a: &'a Prepared<T>,
     pub b: &'a Prepared<T>,
     /// For each base kernel, from left to right: which entries are computed anew, from differences of coordinates.
     pub near: Vec<Option<Near>>,
     /// The entries whose points are equal.
-    pub twins: Twins,
+    pub duplicates: Duplicates,
 }
 
-impl<'a, T: Real> Couple<'a, T> {
+impl<'a, T: Real> PointPair<'a, T> {
     /// For `κ(a, b)`; `diagonal` gives `κ(x,x)` of some points of `a`.
     pub fn new(
         plan: &'a Plan,
@@ -28,7 +28,13 @@ impl<'a, T: Real> Couple<'a, T> {
     ) -> Self {
         let names = if std::ptr::eq(a, b) { Names::repeated(&a.keys) } else { Names::shared(&a.keys, &b.keys) };
         let columns = Arc::new(names.members(&b.keys));
-        Couple { near: near(plan, a, b, 1.0), twins: Twins::new(&names, &a.keys, columns, diagonal), plan, a, b }
+        PointPair {
+            near: near(plan, a, b, 1.0),
+            duplicates: Duplicates::new(&names, &a.keys, columns, diagonal),
+            plan,
+            a,
+            b,
+        }
     }
 }
 

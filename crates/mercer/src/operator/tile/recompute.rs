@@ -9,7 +9,7 @@ use std::cmp::Ordering;
 
 /// The new values of one base kernel in a tile, and their places.
 #[derive(Default)]
-pub(crate) struct Renewed<T> {
+pub(crate) struct Recomputed<T> {
     places: Vec<usize>,
     values: Vec<T>,
     /// Whether a row of the tile has any.
@@ -21,7 +21,7 @@ pub(crate) struct Renewed<T> {
 /// Sums that run side by side.
 const SUMS: usize = 16;
 
-impl<T: Real> Renewed<T> {
+impl<T: Real> Recomputed<T> {
     /// Computes the values of `base` for the entries of a tile that are `near`; `statistics` are its dot products or distances.
     pub fn find(&mut self, base: &Base, near: Near, statistics: &[T], [(a, rows), (b, columns)]: [Part<'_, T>; 2]) {
         let l1 = base.statistic() == Statistic::L1;

@@ -3,9 +3,9 @@
 use crate::data::Rows;
 use crate::kernel::Kernel;
 use crate::operator::Real;
-use crate::operator::tile::duplicates::{Names, Twins};
+use crate::operator::tile::duplicates::{Duplicates, Names};
 use crate::operator::tile::near::Near;
-use crate::operator::tile::point_pair::{Couple, near};
+use crate::operator::tile::point_pair::{PointPair, near};
 use crate::operator::tile::points::{Plan, Prepared};
 use crate::operator::tile::workspace::{SIDE, Workspace};
 use ndarray::ArrayViewMut2;
@@ -49,8 +49,8 @@ impl<T: Real> Strips<T> {
         let is_far = a.views.iter().zip(&b.views).any(|(a, b)| a.largest > ROOM * b.largest);
         let near = if is_far { near(plan, a, b, 1.0) } else { self.near.clone() };
         let diagonal = |rows: &[usize]| plan.diagonal(x.select(rows).rows());
-        let twins = Twins::new(&self.names, &a.keys, self.members.clone(), diagonal);
-        buffer.tile(&Couple { plan, a, b, near, twins }, 0..x.n(), columns)
+        let duplicates = Duplicates::new(&self.names, &a.keys, self.members.clone(), diagonal);
+        buffer.tile(&PointPair { plan, a, b, near, duplicates }, 0..x.n(), columns)
     }
 }
 

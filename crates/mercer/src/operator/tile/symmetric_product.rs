@@ -4,7 +4,7 @@ use crate::operator::Real;
 use crate::operator::kinds::matrix_free::strips;
 use crate::operator::memory::zeros;
 use crate::operator::tile::few_columns::{Products, Vectors};
-use crate::operator::tile::point_pair::Couple;
+use crate::operator::tile::point_pair::PointPair;
 use crate::operator::tile::points::{Plan, Prepared};
 use crate::operator::tile::workspace::{Place, SIDE, Workspace, area, make_symmetric, upper_tiles};
 use ndarray::{Array1, Array2, ArrayView2, ArrayViewMut2, Axis, s};
@@ -21,19 +21,19 @@ pub(crate) fn symmetric_apply<T: Real>(
     if v.is_empty() {
         return Array2::zeros(v.dim());
     }
-    let couple = Couple::new(plan, x, x, |rows| diagonal.select(Axis(0), rows));
+    let point_pair = PointPair::new(plan, x, x, |rows| diagonal.select(Axis(0), rows));
     let vectors = Vectors::new(v);
     let strip = |tiles: &[Place], mut y: ArrayViewMut2<f64>| {
         let mut workspace = Workspace::default();
         for (rows, columns) in tiles {
             let (rows, columns) = (rows.clone(), columns.clone());
             if rows == columns {
-                let mut k = workspace.tile(&couple, rows.clone(), rows.clone());
+                let mut k = workspace.tile(&point_pair, rows.clone(), rows.clone());
                 make_symmetric(&mut k, diagonal.slice(s![rows.clone()]));
                 Products::new(None, &vectors, columns).strip(rows.clone(), k.view(), y.slice_mut(s![rows, ..]));
             } else {
                 let mut products = Products::new(Some(&vectors), &vectors, columns.clone());
-                products.tile(&mut workspace, &couple, rows.clone(), y.slice_mut(s![rows, ..]));
+                products.tile(&mut workspace, &point_pair, rows.clone(), y.slice_mut(s![rows, ..]));
                 products.finish(y.slice_mut(s![columns, ..]));
             }
         }

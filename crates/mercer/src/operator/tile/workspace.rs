@@ -8,9 +8,9 @@ use crate::operator::tile::aligned::Aligned;
 use crate::operator::tile::near::Near;
 use crate::operator::tile::network::NetworkBuffers;
 use crate::operator::tile::packed::{Packed, packs};
-use crate::operator::tile::point_pair::Couple;
+use crate::operator::tile::point_pair::PointPair;
 use crate::operator::tile::points::{Seen, View};
-use crate::operator::tile::recompute::Renewed;
+use crate::operator::tile::recompute::Recomputed;
 use crate::simd::{Num, vectorized};
 use faer::{Accum, Par};
 use ndarray::{ArrayView1, ArrayView2, ArrayViewMut2, s};
@@ -56,7 +56,7 @@ pub(crate) fn area((rows, columns): &Place) -> usize {
 }
 
 /// Runs `work` for all `tasks` in parallel. Each thread has its own workspace and takes the next task when it is free.
-pub(crate) fn deal<T: Real, K: Sync>(tasks: &[K], work: impl Fn(&mut Workspace<T>, &K) + Sync) {
+pub(crate) fn for_each_task<T: Real, K: Sync>(tasks: &[K], work: impl Fn(&mut Workspace<T>, &K) + Sync) {
     let next = AtomicUsize::new(0);
     let threads = rayon::current_num_threads().min(tasks.len());
     (0..threads).into_par_iter().with_max_len(1).for_each(|_| {
@@ -89,7 +89,7 @@ pub(crate) struct Workspace<T> {
     transposed: Vec<T>,
     network: NetworkBuffers<T>,
     images: ImageBuffers<T>,
-    renewed: Renewed<T>,
+    recomputed: Recomputed<T>,
 }
 
 /// Some of the points of a view.
@@ -99,15 +99,15 @@ impl<T: Real> Workspace<T> {
     /// `κ(a[rows], b[columns])`, `[rows, columns]`.
     pub(crate) fn tile(
         &mut self,
-        couple: &Couple<'_, T>,
+        point_pair: &PointPair<'_, T>,
         rows: Range<usize>,
         columns: Range<usize>,
     ) -> ArrayViewMut2<'_, T> {
-        let (shape, height) = ((rows.len(), columns.len()), height(couple));
+        let (shape, height) = ((rows.len(), columns.len()), height(point_pair));
         let mut values = std::mem::take(&mut self.values);
         values.room(shape.0 * shape.1);
         for (strip, out) in split(rows, height).zip(values.chunks_mut((height * shape.1).max(1))) {
-            self.fill(couple, strip, columns.clone(), out);
+            self.fill(point_pair, strip, columns.clone(), out);
         }
         self.values = values;
         ArrayViewMut2::from_shape(shape, &mut self.values).expect("the buffer has the size of the tile")
@@ -116,60 +116,60 @@ impl<T: Real> Workspace<T> {
     /// Calls `work(rows, κ(a[rows], b[columns]))` for a few of the `rows` at a time, while they are in cache.
     pub(crate) fn strips(
         &mut self,
-        couple: &Couple<'_, T>,
+        point_pair: &PointPair<'_, T>,
         rows: Range<usize>,
         columns: Range<usize>,
         mut work: impl FnMut(Range<usize>, ArrayView2<T>),
     ) {
-        for strip in split(rows, height(couple)) {
-            work(strip.clone(), self.tile(couple, strip, columns.clone()).view());
+        for strip in split(rows, height(point_pair)) {
+            work(strip.clone(), self.tile(point_pair, strip, columns.clone()).view());
         }
     }
 
     /// Computes the values of a strip, `out` `[rows, columns]`.
-    fn fill(&mut self, couple: &Couple<'_, T>, rows: Range<usize>, columns: Range<usize>, out: &mut [T]) {
-        let plan = couple.plan;
+    fn fill(&mut self, point_pair: &PointPair<'_, T>, rows: Range<usize>, columns: Range<usize>, out: &mut [T]) {
+        let plan = point_pair.plan;
         let sides = |statistic: usize| {
             let view = plan.statistics[statistic].0;
-            [(&couple.a.views[view], rows.clone()), (&couple.b.views[view], columns.clone())]
+            [(&point_pair.a.views[view], rows.clone()), (&point_pair.b.views[view], columns.clone())]
         };
         self.packed.resize_with(plan.statistics.len().max(self.packed.len()), Packed::default);
         let mut statistics = std::mem::take(&mut self.statistics);
         if plan.leaves.len() == 1 {
             // One base kernel: its value replaces its statistic in place.
             statistics.clear();
-            self.statistic(couple, 0, sides(0), out);
+            self.statistic(point_pair, 0, sides(0), out);
         } else {
             statistics.resize_with(plan.statistics.len(), Vec::new);
             for (index, values) in statistics.iter_mut().enumerate() {
                 values.resize(out.len(), T::default());
-                self.statistic(couple, index, sides(index), values);
+                self.statistic(point_pair, index, sides(index), values);
             }
         }
-        let (spare, network, renewed) = (&mut self.spare, &mut self.network, &mut self.renewed);
-        let leaves = plan.leaves.iter().zip(&couple.near);
-        let mut tree = Tree { leaves, statistics: &statistics, sides, spare, network, renewed };
+        let (spare, network, recomputed) = (&mut self.spare, &mut self.network, &mut self.recomputed);
+        let leaves = plan.leaves.iter().zip(&point_pair.near);
+        let mut tree = Tree { leaves, statistics: &statistics, sides, spare, network, recomputed };
         tree.eval(&plan.kernel, out);
         self.statistics = statistics;
         let shape = (rows.len(), columns.len());
         let mut strip = ArrayViewMut2::from_shape(shape, out).expect("the buffer has the size of the strip");
-        couple.twins.write(&mut strip, rows, columns);
+        point_pair.duplicates.write(&mut strip, rows, columns);
     }
 
     fn statistic(
         &mut self,
-        couple: &Couple<'_, T>,
+        point_pair: &PointPair<'_, T>,
         index: usize,
         [(a, rows), (b, columns)]: [Part<'_, T>; 2],
         out: &mut [T],
     ) {
-        let (view, kind) = couple.plan.statistics[index];
-        if let Some(images) = &couple.plan.images[view] {
+        let (view, kind) = point_pair.plan.statistics[index];
+        if let Some(images) = &point_pair.plan.images[view] {
             let (a, b) = ((a.x.view(), &a.profile[..]), (b.x.view(), &b.profile[..]));
             return self.images.tile(images, (a, rows), (b, columns), out);
         }
-        if packs(couple.plan, index, couple.b) {
-            return self.packed[index].dots((a, rows), (couple.b, view, columns), out);
+        if packs(point_pair.plan, index, point_pair.b) {
+            return self.packed[index].dots((a, rows), (point_pair.b, view, columns), out);
         }
         let (xa, xb) = (a.x.slice(s![rows, ..]), b.x.slice(s![columns, ..]));
         let out =
@@ -194,9 +194,9 @@ impl<T: Real> Workspace<T> {
 }
 
 /// How many rows of a tile are computed together: all where its columns are prepared anew for each call.
-fn height<T: Real>(couple: &Couple<'_, T>) -> usize {
-    let plan = couple.plan;
-    let is_ready = |statistic: usize| packs(plan, statistic, couple.b);
+fn height<T: Real>(point_pair: &PointPair<'_, T>) -> usize {
+    let plan = point_pair.plan;
+    let is_ready = |statistic: usize| packs(plan, statistic, point_pair.b);
     let networks = plan.kernel.bases().iter().any(|base| base.network().is_some());
     if !networks && (0..plan.statistics.len()).all(is_ready) { STRIP } else { SIDE }
 }
@@ -239,7 +239,7 @@ struct Tree<'a, T, L, N> {
     sides: N,
     spare: &'a mut Vec<Vec<T>>,
     network: &'a mut NetworkBuffers<T>,
-    renewed: &'a mut Renewed<T>,
+    recomputed: &'a mut Recomputed<T>,
 }
 
 impl<'p, T, L, N> Tree<'_, T, L, N>
@@ -260,9 +260,9 @@ where
                 match near {
                     None => apply(base, out, seen, self.network),
                     Some(near) => {
-                        self.renewed.find(base, *near, out, sides);
+                        self.recomputed.find(base, *near, out, sides);
                         apply(base, out, seen, self.network);
-                        self.renewed.write(out);
+                        self.recomputed.write(out);
                     }
                 }
             }

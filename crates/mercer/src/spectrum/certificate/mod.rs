@@ -7,7 +7,7 @@ use super::{BlockProblem, Negative, Problem, Solution};
 use crate::compute::Device;
 use crate::context::ONE_STEP;
 use crate::finite::finite_rows;
-use crate::linalg::{Deal, Panel, Shares, matmul};
+use crate::linalg::{Panel, Sharding, Shares, matmul};
 use crate::operator::{Operator, Points};
 use crate::{Error, FitContext, Progress, Result};
 use ndarray::{Array1, Array2, ArrayView1, ArrayView2, Axis, CowArray, Ix2, aview1, concatenate, s};
@@ -110,13 +110,13 @@ impl Certificate {
         part(2, if held_out.is_some() { "functions at the held-out points" } else { "rounding" });
         let elsewhere = held_out.map(|h| operator.at(h)).transpose()?;
         let (at_held_out, rounding) = evaluated(problem, solution, held_out)?;
-        let deal = operator.deal();
+        let sharding = operator.sharding();
         part(3, "residuals");
         let (ψ, image) = match held_out {
             Some(h) => (at_held_out.into(), operator.cross(h, at_points.view())?),
-            None if deal.is_whole() => (at_points.view().into(), operator.product(0..n, 0..n, at_points.view())?),
+            None if sharding.is_whole() => (at_points.view().into(), operator.product(0..n, 0..n, at_points.view())?),
             None => {
-                let at_points = Panel::dealt(Device::Cpu, &deal, at_points.to_owned())?;
+                let at_points = Panel::sharded(Device::Cpu, &sharding, at_points.to_owned())?;
                 let image = operator.apply_panel(&at_points)?.into_host()?;
                 (CowArray::from(at_points.into_host()?), image)
             }
@@ -124,7 +124,7 @@ impl Certificate {
         let image = image / n as f64;
         let diagonal = operator.diagonal()?;
         let (trace, most) = (diagonal.mean().unwrap_or(0.0), largest_quotient(&diagonal, operator.outputs()));
-        let fitted = Fitted { n, at_points: at_points.view(), deal, image, trace, most };
+        let fitted = Fitted { n, at_points: at_points.view(), sharding, image, trace, most };
         let points = elsewhere.as_deref().unwrap_or(operator);
         fitted.certificate(solution, (ψ.view(), rounding), points, held_out.map_or(0, |h| h.count()), context)
     }
@@ -163,7 +163,7 @@ impl Certificate {
         most = extremes.iter().skip(1).step_by(2).copied().fold(most, f64::max);
         let most = if least == most { most } else { f64::INFINITY };
         let (image, trace) = (image / n as f64, trace / n as f64);
-        let fitted = Fitted { n, at_points: at_points.view(), deal: Deal::WHOLE, image, trace, most };
+        let fitted = Fitted { n, at_points: at_points.view(), sharding: Sharding::WHOLE, image, trace, most };
         let elsewhere = operator.at(points)?;
         fitted.certificate(solution, (ψ.view(), rounding), &*elsewhere, held_out.map_or(0, |h| h.count()), context)
     }
@@ -202,8 +202,8 @@ struct Fitted<'a> {
     n: usize,
     /// ψ at all of them, or at a sample of them, `[m, k]`.
     at_points: ArrayView2<'a, f64>,
-    /// How the rows of these are dealt over ranks.
-    deal: Deal,
+    /// How the rows of these are sharded over ranks.
+    sharding: Sharding,
     /// `Kψ` `[h, k]` at the points of the certificate, with K averaging over the fitted ones.
     image: Array2<f64>,
     /// The mean of `κ(x,x)`.
@@ -235,7 +235,7 @@ impl Fitted<'_> {
             _ => Population::new(operator, ψ, μ, &context)?,
         };
         let within = |[low, high]: [f64; 2]| [low.min(self.most), high.min(self.most)];
-        let (standing, cuts_group) = standings(μ, solution.next, &residual, (self.at_points, &self.deal), self.n)?;
+        let (standing, cuts_group) = standings(μ, solution.next, &residual, (self.at_points, &self.sharding), self.n)?;
         Ok(Certificate {
             held_out,
             rounding,
@@ -314,7 +314,7 @@ fn orthonormality(ψ: ArrayView2<f64>, μ: &[f64]) -> f64 {
 }
 
 /// The standing of each pair, and whether k cuts through a group: `next` is the eigenvalue after the last, `ψ` `[m, k]` are the
-/// functions at the `n` fitted points, or at a sample of m of them, dealt so over ranks.
+/// functions at the `n` fitted points, or at a sample of m of them, sharded so over ranks.
 ///
 /// The eigenvalue `μ_j` of a sample has the influence `μ_j(ψ_j(x)² − 1)`, so the difference of two neighbours has a standard
 /// error of `√(Var[μ_iψ_i² − μ_jψ_j²]/n)`.
@@ -322,14 +322,14 @@ fn standings(
     μ: &[f64],
     next: Option<f64>,
     residual: &[Option<f64>],
-    (ψ, deal): (ArrayView2<f64>, &Deal),
+    (ψ, sharding): (ArrayView2<f64>, &Sharding),
     n: usize,
 ) -> Result<(Vec<Standing>, bool)> {
-    let m = deal.shares().map_or(ψ.nrows(), Shares::n) as f64;
+    let m = sharding.shares().map_or(ψ.nrows(), Shares::n) as f64;
     let share = (m / n as f64).sqrt();
     let sum = |of: &dyn Fn(usize) -> f64| {
         let mut sum = [(0..ψ.nrows()).map(of).sum::<f64>()];
-        deal.sum(&mut sum).map(|()| sum[0])
+        sharding.sum(&mut sum).map(|()| sum[0])
     };
     let standard_error = |influence: &dyn Fn(usize) -> f64| {
         let mean = sum(influence)? / m;

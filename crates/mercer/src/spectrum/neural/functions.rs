@@ -1,6 +1,6 @@
 //! Networks as functions: what training moves and Rayleigh–Ritz combines.
 
-use super::dealt_batch::DealtBatch;
+use super::sharded_batch::ShardedBatch;
 use crate::budget::Budget;
 use crate::compute::{self, Device, Math, Tensor};
 use crate::net::{Description, LayerSpec, Mode, Network, Parameters, Workspace};
@@ -207,22 +207,22 @@ impl Functions {
 
     /// `psi ← ψ` `[k, B, c]` at the points `x` `[B, d]`, ready for [`Functions::vjp`].
     pub fn forward(&mut self, x: &Tensor, psi: &mut Tensor) -> Result<()> {
-        self.forward_dealt(x, psi, None)
+        self.forward_sharded(x, psi, None)
     }
 
-    /// [`Functions::forward`], with the points dealt to ranks where `dealt` says so.
-    pub(super) fn forward_dealt(
+    /// [`Functions::forward`], with the points sharded to ranks where `sharded` says so.
+    pub(super) fn forward_sharded(
         &mut self,
         x: &Tensor,
         psi: &mut Tensor,
-        dealt: Option<&mut DealtBatch<'_>>,
+        sharded: Option<&mut ShardedBatch<'_>>,
     ) -> Result<()> {
         let Functions { network, parameters, passes, layout, .. } = self;
-        match dealt {
+        match sharded {
             None => arrange(*layout, network.forward(parameters, x, Mode::Train, passes)?, psi)?,
-            Some(dealt) => {
-                let y = network.forward(parameters, dealt.own_points(x)?, Mode::Train, passes)?;
-                dealt.complete(psi, |own| arrange(*layout, y, own))?;
+            Some(sharded) => {
+                let y = network.forward(parameters, sharded.own_points(x)?, Mode::Train, passes)?;
+                sharded.complete(psi, |own| arrange(*layout, y, own))?;
             }
         }
         self.times_envelope(x, self.ahead.as_ref(), psi)?;
@@ -243,14 +243,14 @@ impl Functions {
         self.vjp_in_place(x, psi, &mut g.clone(), gradient, None)
     }
 
-    /// [`Functions::vjp`] that uses up `g`, with the points dealt to ranks where `dealt` says so.
+    /// [`Functions::vjp`] that uses up `g`, with the points sharded to ranks where `sharded` says so.
     pub(super) fn vjp_in_place(
         &mut self,
         x: &Tensor,
         psi: &Tensor,
         flow: &mut Tensor,
         gradient: &mut Tensor,
-        mut dealt: Option<&mut DealtBatch<'_>>,
+        mut sharded: Option<&mut ShardedBatch<'_>>,
     ) -> Result<()> {
         let shape = psi.shape().to_vec();
         flow.reshape(&[shape[0], shape[1] * shape[2], 1])?;
@@ -263,9 +263,9 @@ impl Functions {
         }
         flow.reshape(&shape)?;
         self.times_envelope(x, self.ahead.as_ref(), flow)?;
-        let (x, flow) = match &mut dealt {
+        let (x, flow) = match &mut sharded {
             None => (x, flow),
-            Some(dealt) => dealt.own_part(flow)?,
+            Some(sharded) => sharded.own_part(flow)?,
         };
         let flow = match self.layout {
             Layout::Networks => flow,
@@ -278,7 +278,7 @@ impl Functions {
             }
         };
         self.network.vjp(&self.parameters, x, &mut self.passes, flow, gradient, None)?;
-        dealt.map_or(Ok(()), |dealt| dealt.sums.sum(gradient))
+        sharded.map_or(Ok(()), |sharded| sharded.sums.sum(gradient))
     }
 
     /// ψ `[k, B, c]` at other points `x` `[B, d]`, with the factors of the last forward pass; its buffers do not change.

@@ -10,7 +10,7 @@
 //! | [`Objective`] | from ψ and Kψ to a gradient; one file each: [`NeuralEf`], [`Spin`], [`Nested`], [`Omm`], [`Ritz`]; on pairs of views [`Eigenmap`], [`SpectralContrastive`], [`BarlowTwins`], [`VicReg`], [`SimClr`] |
 //! | [`Kind`], [`PairObjective`] | which objective, and the functions that it wants |
 //! | [`Stepper`] | training steps, the same on the CPU and on a GPU, where they are recorded |
-//! | `dealt_batch.rs` | the points of a batch, dealt to the ranks of a distributed run |
+//! | `sharded_batch.rs` | the points of a batch, sharded to the ranks of a distributed run |
 //! | [`train`] | training: steps, validation, checkpoints, recovery |
 //! | `untrained.rs` | whether training helped on held-out points |
 //! | [`rayleigh_ritz`] | the finish: the best pairs within the span of the functions |
@@ -39,7 +39,6 @@
 
 mod augmentation;
 mod barlow_twins;
-mod dealt_batch;
 mod eigenmap;
 mod entries;
 mod features;
@@ -61,6 +60,7 @@ mod ritz;
 mod rows;
 mod schroedinger;
 mod settings;
+mod sharded_batch;
 mod simclr;
 mod spectral_contrastive;
 mod spin;

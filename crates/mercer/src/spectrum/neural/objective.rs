@@ -4,7 +4,7 @@
 //! back within a step. So the same function runs on the CPU and is recorded on a GPU.
 
 use super::Functions;
-use super::dealt_batch::DealtBatch;
+use super::sharded_batch::ShardedBatch;
 use crate::Result;
 use crate::compute::{Control, Math, Small, Tensor, small};
 use std::ops::Range;
@@ -31,8 +31,8 @@ pub struct Step<'a, 'b> {
     pub gradient: &'a mut Tensor,
     /// How the networks' products round their factors.
     pub math: Math,
-    /// How the points are dealt to ranks, where there are several.
-    pub(super) dealt: Option<&'a mut DealtBatch<'b>>,
+    /// How the points are sharded to ranks, where there are several.
+    pub(super) sharded: Option<&'a mut ShardedBatch<'b>>,
 }
 
 impl<'a> Step<'a, '_> {
@@ -45,14 +45,14 @@ impl<'a> Step<'a, '_> {
         gradient: &'a mut Tensor,
     ) -> Step<'a, 'static> {
         let (unbiased, math) = (r, Math::F32);
-        Step { x, psi, kpsi, covariance, r, unbiased, control, functions, gradient, math, dealt: None }
+        Step { x, psi, kpsi, covariance, r, unbiased, control, functions, gradient, math, sharded: None }
     }
 
     /// `gradient ← (∂ψ/∂θ)ᵀ g` for `g = ∂ℓ/∂ψ` `[k, B, c]`, which is used up.
     pub fn backward(&mut self, g: &mut Tensor) -> Result<()> {
         let (x, psi, functions, gradient) = (self.x, self.psi, &mut *self.functions, &mut *self.gradient);
-        let dealt = self.dealt.as_deref_mut();
-        psi.device().with_math(self.math, || functions.vjp_in_place(x, psi, g, gradient, dealt))
+        let sharded = self.sharded.as_deref_mut();
+        psi.device().with_math(self.math, || functions.vjp_in_place(x, psi, g, gradient, sharded))
     }
 
     /// Values of each function, `B·c`.

@@ -3,8 +3,8 @@
 //! Batches and learning rates are drawn ahead for a chunk of steps: one on the CPU, some hundred on a GPU. There a step is
 //! recorded once and replayed, so that its many small kernels cost one launch, and nothing is read back within a chunk.
 
-use super::dealt_batch::DealtBatch;
 use super::objective::{Objective, Step};
+use super::sharded_batch::ShardedBatch;
 use super::{Batches, FunctionOperator, Functions, Points};
 use crate::compute::ledger::ran;
 use crate::compute::{Control, Math, NonFinite, Replay, Small, Tensor, small};
@@ -50,7 +50,7 @@ pub struct Stepper<'a> {
     math: Math,
     seconds_per_step: Option<f64>,
     /// Where there are several ranks. Recorded steps use it, and end before.
-    dealt: Option<DealtBatch<'a>>,
+    sharded: Option<ShardedBatch<'a>>,
 }
 
 /// One batch on its way through a step.
@@ -103,7 +103,7 @@ impl<'a> Stepper<'a> {
             replay: Replay::new(device, batches.recordable())?,
             math,
             seconds_per_step: None,
-            dealt: None,
+            sharded: None,
             batches,
             functions,
             objective,
@@ -112,26 +112,26 @@ impl<'a> Stepper<'a> {
         })
     }
 
-    /// The same with the points of every batch dealt to the ranks of `group`, all of which make the same steps. Collective.
+    /// The same with the points of every batch sharded to the ranks of `group`, all of which make the same steps. Collective.
     pub fn among(mut self, group: Group<'a>) -> Result<Self> {
-        let dealt = DealtBatch::new(group, &self.functions, self.batch())?;
-        let recordable = self.replay.records() && dealt.sums.is_queued();
+        let sharded = ShardedBatch::new(group, &self.functions, self.batch())?;
+        let recordable = self.replay.records() && sharded.sums.is_queued();
         self.replay = Replay::new(self.functions.device(), recordable)?;
-        self.dealt = Some(dealt);
+        self.sharded = Some(sharded);
         Ok(self)
     }
 
     /// What the user should know of the sums over ranks.
     pub(super) fn note(&self) -> Option<&str> {
-        self.dealt.as_ref().and_then(|dealt| dealt.sums.note())
+        self.sharded.as_ref().and_then(|sharded| sharded.sums.note())
     }
 
     /// Refuses ranks whose parameters differ, as they would with processors that round differently. Collective.
     pub(super) fn check_same(&self) -> Result<()> {
-        let Some(dealt) = &self.dealt else { return Ok(()) };
+        let Some(sharded) = &self.sharded else { return Ok(()) };
         let theta = self.functions.parameters().trained.to_host()?;
         let print = Fingerprint::of(theta.iter().map(|v| u64::from(v.to_bits())));
-        dealt.sums.agree("parameters", print.to_string().as_bytes())
+        sharded.sums.agree("parameters", print.to_string().as_bytes())
     }
 
     /// The same with every kernel launched by itself at every step.
@@ -196,9 +196,9 @@ impl<'a> Stepper<'a> {
     /// The mean of `seconds` over the ranks, which then take equal chunks; all must have `made` as many steps. A chunk of one step has nothing to
     /// agree on.
     fn agreed(&self, seconds: f64, made: usize) -> Result<f64> {
-        let Some(dealt) = self.dealt.as_ref().filter(|_| self.batches.most() > 1) else { return Ok(seconds) };
-        dealt.sums.agree("steps that were not finite", &made.to_le_bytes())?;
-        dealt.sums.mean(seconds)
+        let Some(sharded) = self.sharded.as_ref().filter(|_| self.batches.most() > 1) else { return Ok(seconds) };
+        sharded.sums.agree("steps that were not finite", &made.to_le_bytes())?;
+        sharded.sums.mean(seconds)
     }
 
     /// Steps of a chunk.
@@ -209,14 +209,14 @@ impl<'a> Stepper<'a> {
 
     /// One step: a batch, ψ and Kψ on it, the objective's gradient, and the move of the parameters.
     fn step(&mut self) -> Result<()> {
-        let Stepper { batches, functions, objective, optimizer, control, buffers, replay, math, dealt, .. } = self;
+        let Stepper { batches, functions, objective, optimizer, control, buffers, replay, math, sharded, .. } = self;
         let (device, math) = (functions.device(), *math);
         let Buffers { points, psi, kpsi, covariance, r, unbiased, gradient } = buffers;
         replay.run(|| {
             device.with_math(Math::F32, || {
                 batches.begin(control, points)?;
                 functions.envelope_ahead(points.envelope.take());
-                device.with_math(math, || functions.forward_dealt(&points.x, psi, dealt.as_mut()))?;
+                device.with_math(math, || functions.forward_sharded(&points.x, psi, sharded.as_mut()))?;
                 batches.apply(control, points, functions, psi, kpsi)?;
                 small::forms(psi, kpsi, control, covariance, r)?;
                 let unbiased = batches.unbiased(psi, covariance, r, unbiased)?;
@@ -232,7 +232,7 @@ impl<'a> Stepper<'a> {
                     functions,
                     gradient,
                     math,
-                    dealt: dealt.as_mut(),
+                    sharded: sharded.as_mut(),
                 })?;
                 points.envelope = functions.envelope_ahead(None);
                 optimizer.end_step(control, &mut functions.parameters_mut().trained, gradient);

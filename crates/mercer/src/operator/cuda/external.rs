@@ -11,18 +11,18 @@ use crate::{Error, Result, fail_if};
 use ndarray::Array2;
 use std::sync::OnceLock;
 
-const FOREIGN: &str = include_str!("foreign.cu");
+const EXTERNAL: &str = include_str!("external.cu");
 
 /// The source for points of f64 if `double`, else of f32.
 fn text(double: bool) -> String {
     let mut text = String::new();
     define(&mut text, "SOURCE", if double { "double" } else { "float" });
-    text + FOREIGN
+    text + EXTERNAL
 }
 
 /// Both sources, as `(unique name, text)`.
 pub(super) fn sources() -> Vec<(String, String)> {
-    vec![("foreign-f32".into(), text(false)), ("foreign-f64".into(), text(true))]
+    vec![("external-f32".into(), text(false)), ("external-f64".into(), text(true))]
 }
 
 pub(super) fn source(double: bool) -> &'static Source {
@@ -32,7 +32,7 @@ pub(super) fn source(double: bool) -> &'static Source {
 
 /// Numbers `[n, d]` that another library holds in the memory of a GPU.
 #[derive(Clone, Copy, Debug)]
-pub struct ForeignArray {
+pub struct ExternalArray {
     pub(super) gpu: &'static Gpu,
     pub(super) address: u64,
     pub(super) double: bool,
@@ -40,7 +40,7 @@ pub struct ForeignArray {
     pub(super) strides: [isize; 2],
 }
 
-impl ForeignArray {
+impl ExternalArray {
     /// Numbers on the device `ordinal`, f64 if `double`, else f32, the first of them at `address`; `strides` count numbers.
     ///
     /// # Safety
@@ -52,7 +52,7 @@ impl ForeignArray {
         double: bool,
         shape: [usize; 2],
         strides: [isize; 2],
-    ) -> Result<ForeignArray> {
+    ) -> Result<ExternalArray> {
         let gpu = gpu(ordinal)?;
         for extent in shape {
             fail_if!(
@@ -60,7 +60,7 @@ impl ForeignArray {
                 "an array on a GPU may have 2³¹ rows or columns at most, not {extent}"
             );
         }
-        Ok(ForeignArray { gpu, address, double, shape, strides })
+        Ok(ExternalArray { gpu, address, double, shape, strides })
     }
 
     /// The device that holds it.
@@ -87,11 +87,11 @@ impl ForeignArray {
         if self.double { 8 } else { 4 }
     }
 
-    /// Queues a function of `foreign.cu`, whose first arguments are the numbers and their strides.
+    /// Queues a function of `external.cu`, whose first arguments are the numbers and their strides.
     pub(super) fn launch(&self, launch: Launch, rest: &[Arg]) {
         let strides = self.strides.map(|stride| Arg::U64(stride as u64));
         let arguments = [&[Arg::U64(self.address)][..], &strides, rest].concat();
-        // SAFETY: the callers, in this file and in `foreign_points.rs`, pass the arguments that the function names, with memory of the array's extents.
+        // SAFETY: the callers, in this file and in `external_points.rs`, pass the arguments that the function names, with memory of the array's extents.
         unsafe { launch.run(self.gpu, source(self.double), &arguments) };
     }
 

@@ -1,4 +1,4 @@
-//! How the rows of long vectors are dealt over the ranks of a group.
+//! How the rows of long vectors are sharded over the ranks of a group.
 
 use super::Panel;
 use crate::compute::Device;
@@ -75,37 +75,37 @@ impl Shares {
     }
 }
 
-/// How the rows of vectors `[n, b]` are dealt: this process has all of them, or those of its rank.
+/// How the rows of vectors `[n, b]` are sharded: this process has all of them, or those of its rank.
 ///
 /// ```
-/// use mercer_engine::{compute::Device, group::on_threads, linalg::{Deal, Shares}};
+/// use mercer_engine::{compute::Device, group::on_threads, linalg::{Sharding, Shares}};
 /// use std::sync::Arc;
 /// let v = ndarray::array![[1.0], [2.0], [3.0]];
 /// let found = on_threads(2, |group| {
-///     let deal = Deal::from(Arc::new(Shares::new(group, group.share(3).len()).unwrap()));
-///     let panel = deal.panel(Device::Cpu, v.view()).unwrap();
+///     let sharding = Sharding::from(Arc::new(Shares::new(group, group.share(3).len()).unwrap()));
+///     let panel = sharding.panel(Device::Cpu, v.view()).unwrap();
 ///     (panel.dots(&panel).unwrap()[0], panel.nrows(), panel.into_host().unwrap())
 /// });
 /// assert!(found.iter().all(|(dot, n, whole)| (*dot, *n) == (14.0, 3) && whole == v));
 /// ```
 #[derive(Clone, Debug, Default)]
-pub struct Deal(Option<Arc<Shares>>);
+pub struct Sharding(Option<Arc<Shares>>);
 
-impl PartialEq for Deal {
-    fn eq(&self, other: &Deal) -> bool {
+impl PartialEq for Sharding {
+    fn eq(&self, other: &Sharding) -> bool {
         self.is(other)
     }
 }
 
-impl From<Arc<Shares>> for Deal {
-    fn from(shares: Arc<Shares>) -> Deal {
-        Deal(Some(shares).filter(|shares| !shares.group().is_single()))
+impl From<Arc<Shares>> for Sharding {
+    fn from(shares: Arc<Shares>) -> Sharding {
+        Sharding(Some(shares).filter(|shares| !shares.group().is_single()))
     }
 }
 
-impl Deal {
+impl Sharding {
     /// All rows are here.
-    pub const WHOLE: Deal = Deal(None);
+    pub const WHOLE: Sharding = Sharding(None);
 
     /// Whether this process has all rows.
     pub fn is_whole(&self) -> bool {
@@ -127,8 +127,8 @@ impl Deal {
         self.shares().map_or(Group::SINGLE, Shares::group)
     }
 
-    /// Whether rows are dealt the same way in `other`.
-    pub fn is(&self, other: &Deal) -> bool {
+    /// Whether rows are sharded the same way in `other`.
+    pub fn is(&self, other: &Sharding) -> bool {
         self.shares().map(Shares::starts) == other.shares().map(Shares::starts)
     }
 
@@ -138,9 +138,9 @@ impl Deal {
         whole.slice_move(s![rows, ..])
     }
 
-    /// Vectors `[n, b]` on `device`, dealt so, of which every process has all.
+    /// Vectors `[n, b]` on `device`, sharded so, of which every process has all.
     pub fn panel(&self, device: Device, whole: ArrayView2<f64>) -> Result<Panel> {
-        Panel::dealt(device, self, self.own(whole).to_owned())
+        Panel::sharded(device, self, self.own(whole).to_owned())
     }
 
     /// All rows `[n, b]` on every rank, from those of this process; collective.

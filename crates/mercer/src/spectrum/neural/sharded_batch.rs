@@ -1,4 +1,4 @@
-//! A batch whose points are dealt to the ranks of a group.
+//! A batch whose points are sharded to the ranks of a group.
 //!
 //! Rank r runs the networks at its own points, forward and backward. In between, every rank has the values of all points: a kernel needs
 //! them, because it pairs all points of a batch, and with them norms, means, the `[k, k]` statistics and the objective are those of
@@ -13,7 +13,7 @@ use crate::{Group, Result, fail_if};
 use std::ops::Range;
 
 /// The points of a batch that belong to this rank, and what is known there.
-pub(super) struct DealtBatch<'a> {
+pub(super) struct ShardedBatch<'a> {
     pub sums: TensorSums<'a>,
     group: Group<'a>,
     /// Its points among the B of the batch.
@@ -26,13 +26,13 @@ pub(super) struct DealtBatch<'a> {
     shape: [usize; 3],
 }
 
-impl<'a> DealtBatch<'a> {
+impl<'a> ShardedBatch<'a> {
     /// Batches of `batch` points or pairs of points for `functions`, which must not depend on other points of the batch before their last layer. Collective.
-    pub fn new(group: Group<'a>, functions: &Functions, batch: usize) -> Result<DealtBatch<'a>> {
+    pub fn new(group: Group<'a>, functions: &Functions, batch: usize) -> Result<ShardedBatch<'a>> {
         let network = functions.network();
         fail_if!(
             batch < group.size(),
-            "a batch of {batch} points cannot be dealt to {} ranks; use a larger batch or fewer ranks",
+            "a batch of {batch} points cannot be sharded to {} ranks; use a larger batch or fewer ranks",
             group.size()
         );
         let is_norm = |layer: &LayerSpec| matches!(layer, LayerSpec::BatchNorm | LayerSpec::L2Norm);
@@ -43,7 +43,7 @@ impl<'a> DealtBatch<'a> {
             network.expression()
         );
         let device = functions.device();
-        Ok(DealtBatch {
+        Ok(ShardedBatch {
             sums: TensorSums::new(group, device)?,
             group,
             part: 0..0,

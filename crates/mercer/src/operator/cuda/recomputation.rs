@@ -14,16 +14,16 @@ const NEAR: &str = include_str!("near.cu");
 const ROWS: usize = 512;
 
 #[derive(Clone, Debug)]
-pub(super) struct Renewal {
+pub(super) struct Recomputation {
     /// For each statistic: the entries.
     near: Vec<Option<Near>>,
     /// Whether what rounding removes from the points is kept for them.
     pub low: bool,
 }
 
-impl Renewal {
+impl Recomputation {
     /// For points of `widths` columns whose norms are `a` and `b`, each a number a view.
-    pub fn new(plan: &Plan, widths: &[usize], [a, b]: [&[Norms]; 2], arithmetic: Arithmetic) -> Renewal {
+    pub fn new(plan: &Plan, widths: &[usize], [a, b]: [&[Norms]; 2], arithmetic: Arithmetic) -> Recomputation {
         // The sums of cuBLAS are as long as the points are wide.
         let wide = widths.iter().any(|width| wide::is_wide(arithmetic, width.next_multiple_of(16)));
         let roundoff =
@@ -32,7 +32,7 @@ impl Renewal {
         let near = by_statistic(plan, plan.near(&sums, widths, roundoff));
         let shows = |view: usize| plan.shows_rounding(view, a[view].joined(b[view]).largest, widths[view], roundoff);
         let low = near.iter().any(Option::is_some) && (0..a.len()).any(shows);
-        Renewal { near, low }
+        Recomputation { near, low }
     }
 
     /// Whether there are no such entries.
@@ -40,7 +40,7 @@ impl Renewal {
         self.near.iter().all(Option::is_none)
     }
 
-    /// The source of `is_near` and `renewed`, and its definitions; `together` if all lanes of a warp call it for one entry.
+    /// The source of `is_near` and `recomputed`, and its definitions; `together` if all lanes of a warp call it for one entry.
     pub fn source(
         &self,
         plan: &Plan,

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Runs the kernels on points of other libraries (`operator/cuda/foreign.cu`) on the host and compares them with plain loops.
+"""Runs the kernels on points of other libraries (`operator/cuda/external.cu`) on the host and compares them with plain loops.
 
-    .ci/emulate_foreign.py
+    .ci/emulate_external.py
 
 emulate_cuda.h stands in for the GPU: it finds wrong indices and wrong mathematics, but no races and no speed. Needs a C++
 compiler.
@@ -13,7 +13,7 @@ import sys
 import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-SOURCE = os.path.join(HERE, "../crates/mercer/src/operator/cuda/foreign.cu")
+SOURCE = os.path.join(HERE, "../crates/mercer/src/operator/cuda/external.cu")
 
 PROGRAM = r"""
 #include "emulate_cuda.h"

@@ -1,7 +1,7 @@
 //! Points that another library holds in the memory of a GPU, prepared for a kernel: shifts and lifts are computed there.
 
 use super::device::{CudaKernel, DevicePoints};
-use super::foreign::{ForeignArray, source};
+use super::external::{ExternalArray, source};
 use super::launch::{Card, Launch};
 use super::program::{Kind, Program};
 use super::{ADVICE, compiles};
@@ -14,7 +14,7 @@ use crate::operator::tile::points::{Norms, Plan};
 use crate::{Error, Result, fail_if};
 use std::borrow::Cow;
 
-/// How the GPU makes a view of the points; see `pack_view` in `foreign.cu`.
+/// How the GPU makes a view of the points; see `pack_view` in `external.cu`.
 #[derive(Debug, PartialEq)]
 struct Lift {
     shift: Option<Vec<f64>>,
@@ -53,7 +53,7 @@ impl Lift {
 
     /// Queues `pack_view` into the columns from `first` on of the raw points `out` `[n, width]`, or into nothing; returns where the
     /// least and the largest squared norm will be.
-    fn queue(&self, x: &ForeignArray, out: Option<(&Buffer, &Program, usize)>) -> Result<Buffer> {
+    fn queue(&self, x: &ExternalArray, out: Option<(&Buffer, &Program, usize)>) -> Result<Buffer> {
         let what = || "what is subtracted from the points".to_string();
         let uploaded = |values: &Option<Vec<f64>>| values.as_ref().map(|v| x.gpu.upload(v, &what, ADVICE)).transpose();
         let (shift, scale) = (uploaded(&self.shift)?, uploaded(&self.scale)?);
@@ -72,7 +72,7 @@ impl Lift {
 }
 
 /// The norms of the points in each view.
-fn norms(lifts: &[Lift], x: &ForeignArray) -> Result<Vec<Norms>> {
+fn norms(lifts: &[Lift], x: &ExternalArray) -> Result<Vec<Norms>> {
     let of_view = |lift: &Lift| {
         let mut found = [0.0; 2];
         lift.queue(x, None)?.read(0, &mut found)?;
@@ -93,8 +93,8 @@ impl Ready {
     /// can prepare points for the kernel.
     pub fn new(
         kernel: &Kernel,
-        x: &ForeignArray,
-        others: Option<&ForeignArray>,
+        x: &ExternalArray,
+        others: Option<&ExternalArray>,
         precision: Precision,
     ) -> Result<Option<Ready>> {
         let d = x.shape[1];
@@ -103,7 +103,7 @@ impl Ready {
             return Ok(None);
         }
         let keys = x.keys()?;
-        let of_others = others.map(ForeignArray::keys).transpose()?;
+        let of_others = others.map(ExternalArray::keys).transpose()?;
         // The mean of one row is the row.
         let plan = Plan::new(kernel, Rows::from(&x.mean()?));
         let Some(lifts) = (0..plan.views()).map(|view| Lift::of(&plan, view, d)).collect::<Option<Vec<Lift>>>() else {
@@ -127,13 +127,13 @@ impl Ready {
 }
 
 /// Points in the layout of the tiles.
-fn prepared(kernel: &CudaKernel, lifts: &[Lift], x: &ForeignArray, keys: &[u128]) -> Result<DevicePoints> {
+fn prepared(kernel: &CudaKernel, lifts: &[Lift], x: &ExternalArray, keys: &[u128]) -> Result<DevicePoints> {
     let n = x.shape[0];
     let raw = kernel.allocate_raw(n)?;
     for (view, lift) in lifts.iter().enumerate() {
         lift.queue(x, Some((&raw, &kernel.program, view)))?;
     }
-    if kernel.program.has_twins() {
+    if kernel.program.has_duplicates() {
         let names: Vec<f64> = keys.iter().map(|key| kernel.program.name(*key)).collect();
         let names = x.gpu.upload(&names, &|| format!("the names of {n} points"), ADVICE)?;
         let arguments = [&names, &raw].map(Arg::from);
@@ -153,8 +153,8 @@ fn prepared(kernel: &CudaKernel, lifts: &[Lift], x: &ForeignArray, keys: &[u128]
 /// f32. The work is done when it returns. None where the host alone can prepare points for the kernel.
 pub fn device_gram(
     kernel: &Kernel,
-    x: &ForeignArray,
-    z: Option<&ForeignArray>,
+    x: &ExternalArray,
+    z: Option<&ExternalArray>,
     precision: Precision,
 ) -> Result<Option<Buffer>> {
     let columns = z.unwrap_or(x);
@@ -185,7 +185,7 @@ mod tests {
     use crate::rng::Rng;
     use ndarray::Array2;
 
-    /// What `pack_view` makes of a point, by its definition; `.ci/emulate_foreign.py` compares the kernel with the same.
+    /// What `pack_view` makes of a point, by its definition; `.ci/emulate_external.py` compares the kernel with the same.
     fn lifted(lift: &Lift, x: &[f64]) -> Vec<f64> {
         let at = |values: &Option<Vec<f64>>, j: usize, none: f64| values.as_ref().map_or(none, |values| values[j]);
         let scale = |j: usize| at(&lift.scale, j, 1.0);

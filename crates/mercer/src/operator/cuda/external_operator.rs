@@ -2,8 +2,8 @@
 
 use super::ADVICE;
 use super::device::{CudaKernel, DevicePoints};
-use super::foreign::{ForeignArray, upload_rows};
-use super::foreign_points::Ready;
+use super::external::{ExternalArray, upload_rows};
+use super::external_points::Ready;
 use super::launch::padded;
 use super::program::Kind;
 use crate::compute::Device;
@@ -25,7 +25,7 @@ pub struct DeviceOperator {
 
 impl DeviceOperator {
     /// Of the points `x`; none where the host alone can prepare points for the kernel.
-    pub fn new(kernel: &Kernel, x: &ForeignArray, precision: Precision) -> Result<Option<DeviceOperator>> {
+    pub fn new(kernel: &Kernel, x: &ExternalArray, precision: Precision) -> Result<Option<DeviceOperator>> {
         let Some(mut ready) = Ready::new(kernel, x, None, precision)? else {
             return Ok(None);
         };
@@ -44,7 +44,7 @@ impl DeviceOperator {
     }
 
     /// `K V` `[n, b]` in the type of `V` `[n, b]`. The work is done when it returns.
-    pub fn multiply(&self, v: &ForeignArray) -> Result<Buffer> {
+    pub fn multiply(&self, v: &ExternalArray) -> Result<Buffer> {
         let ([rows, b], n) = (v.shape, self.points.n);
         fail_if!(rows != n, "the operator is on {n} values, and the vectors have {rows}");
         let (held, on) = (v.gpu.ordinal, self.gpu().ordinal);
