@@ -82,6 +82,17 @@ fn western_words_stay_different_and_the_encoding_is_said() {
     }
 }
 
+/// Characters whose zero byte is where that of the others is not.
+#[test]
+fn short_chinese_tables_are_utf_16() {
+    let words = ["一一".to_string(), "一丁".into(), "a".into()];
+    let text = "n,w\n".to_string() + &words.iter().map(|w| format!("1.5,q{w}\n")).collect::<String>();
+    for big in [false, true] {
+        let table = file(&wide(&text, big, false)).table(None).unwrap();
+        assert_eq!(self::words(&table, 1), ["q一一", "q一丁", "qa"]);
+    }
+}
+
 /// The decision is one for the whole file, wherever the first byte stands that tells it.
 #[test]
 fn an_encoding_holds_for_the_whole_file() {

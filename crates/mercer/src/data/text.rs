@@ -128,16 +128,15 @@ impl<R: Read> Read for Text<R> {
     }
 }
 
-/// UTF-16 without a byte order mark: every second byte of Western text is zero, and few others are.
+/// UTF-16 without a byte order mark: the separators, the ends of lines and most letters of a table have a zero byte in the same
+/// place, and no character is two zero bytes. Some have their zero in the other place (U+4E00, the Chinese one).
 fn wide(bytes: &[u8]) -> Option<&'static Encoding> {
     let zeros = |first: usize| bytes.iter().skip(first).step_by(2).filter(|byte| **byte == 0).count();
     let [even, odd] = [zeros(0), zeros(1)];
-    let many = |zeros: usize, others: usize| 4 * zeros > bytes.len() / 2 && zeros > 10 * others;
-    match (many(odd, even), many(even, odd)) {
-        (true, _) => Some(UTF_16LE),
-        (_, true) => Some(UTF_16BE),
-        _ => None,
+    if bytes.chunks_exact(2).any(|unit| unit == [0, 0]) || 4 * even.max(odd) <= bytes.len() / 2 || even == odd {
+        return None;
     }
+    Some(if odd > even { UTF_16LE } else { UTF_16BE })
 }
 
 /// Whether a chunk is UTF-8; its last character may go on in the next one, unless it is the last.

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 /// `μ_j/(μ_j + α/n)` for the eigenvalues `μ` of `K/n` over n points; zero where `μ_j` is zero.
 ///
 /// ```
-/// let filter = mercer::apply::ridge::filter::factors(&[0.3, 0.1, 0.0], 10.0, 100);
+/// let filter = mercer::apply::filter::factors(&[0.3, 0.1, 0.0], 10.0, 100);
 /// assert!((filter[0] - 0.75).abs() < 1e-15 && filter[1..] == [0.5, 0.0]);
 /// ```
 pub fn factors(eigenvalues: &[f64], alpha: f64, n: usize) -> Vec<f64> {
@@ -36,7 +36,7 @@ pub struct Decay {
 ///
 /// ```
 /// let mu: Vec<f64> = (1..=30).map(|j| 2.0 * (-0.7 * (j as f64).sqrt()).exp()).collect();
-/// let line = mercer::apply::ridge::filter::decay(&mu, 2.0, 1e-12)?;
+/// let line = mercer::apply::filter::decay(&mu, 2.0, 1e-12)?;
 /// assert!((line.rate - 0.7).abs() < 1e-12 && (line.r2 - 1.0).abs() < 1e-12);
 /// # Ok::<(), mercer::Error>(())
 /// ```
@@ -57,7 +57,7 @@ pub fn decay(eigenvalues: &[f64], dimension: f64, floor: f64) -> Result<Decay> {
 /// The number of eigenvalues, descending, above `roundoff` times the largest: the others are numerically zero.
 ///
 /// ```
-/// assert_eq!(mercer::apply::ridge::filter::numerical_rank(&[2.0, 0.5, 1e-17], 1e-15), 2);
+/// assert_eq!(mercer::apply::filter::numerical_rank(&[2.0, 0.5, 1e-17], 1e-15), 2);
 /// ```
 pub fn numerical_rank(eigenvalues: &[f64], roundoff: f64) -> usize {
     let floor = roundoff * eigenvalues.first().copied().unwrap_or(0.0).max(0.0);
