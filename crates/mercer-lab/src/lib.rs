@@ -1,4 +1,7 @@
 //! Experiments, one per file. Each computes numbers and shows them: a figure, a report with a verdict in words, JSON and text.
+//!
+//! Experiments on wide networks share `wide.rs`: k networks in the parameterisation in which the NTK has a limit, full-batch descent, the
+//! empirical NTK and the norm of the Hessian. `statistics.rs` has intervals over runs, and exponents.
 
 /// Defines `Config`, the settings of an experiment: each with its value in the whole experiment and, where they differ, in a
 /// quick one of a few seconds and in one of the published size.

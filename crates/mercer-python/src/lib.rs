@@ -13,6 +13,10 @@
 //! | `model.rs` | what was fitted: predictions, coordinates, bytes |
 //! | `table.rs` | tables that the schema of a model makes features of |
 //! | `figure.rs` | figures as SVG |
+//!
+//! A handle passes names, options as JSON, and arrays where they lie to the library. It gives back arrays and the values of a model's file, of
+//! which the classes take their attributes. Whatever is fitted is pickled as the bytes of its file. A fit runs on a thread of its own; the
+//! calling thread looks for Ctrl-C and shows progress.
 
 mod array;
 mod dlpack;

@@ -4,6 +4,17 @@
 //! Every rank runs the same program on the same arguments. What they compute together is a sum over ranks, a gathering of what
 //! each has, or an exchange between two of them. Sums are taken in the order of the ranks, so that repeated runs have the same
 //! bits, whatever MPI is installed.
+//!
+//! There are three operations (gather, all to all, exchange), by MPI, by NCCL (`nccl.rs`), or between threads in tests (`threads.rs`). MPI is loaded
+//! at run time; `abi.rs` is a table of its binary interfaces. `heartbeat.rs` notices ranks that died.
+//!
+//! All ranks take the same steps on the same small matrices; what grows with n is sharded. An operator says how the rows of its vectors are
+//! sharded (`Operator::sharding`), and a panel that was made so takes sums over rows over the group, so that solvers do not know of ranks. An
+//! operator that does not shard receives the full vectors on every rank. Moments of the first pass over a file are nodes of a binary
+//! tree over the rows, so that any number of ranks finds the bits of one process.
+//!
+//! What depends on a clock or a signal is agreed on: `FitContext::interrupted` is collective, and rank 0 says when a checkpoint is due and
+//! writes all files.
 
 mod abi;
 mod heartbeat;

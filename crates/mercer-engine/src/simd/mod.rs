@@ -5,6 +5,12 @@
 //! [`Lane`] it is branch-free arithmetic on one element, and the loop over a slice around it becomes vector code when
 //! it runs inside [`dispatch`]; [`vectorized`] writes that for you.
 //!
+//! The other number types of a formula are `Source`, which writes it as CUDA code, and `Dual`, which differentiates it.
+//!
+//! [`dispatch`] compiles a loop for AVX-512, for AVX2 with FMA and for the baseline, and selects one at run time. Code that
+//! contains formulas stands behind functions that are not generic; a generic one would be compiled again in every crate that
+//! calls it. The loop of an activation knows its row of the table as a constant, so that no other formula is compiled into it.
+//!
 //! ```
 //! use mercer_engine::simd::{Lane, Num, vectorized};
 //!

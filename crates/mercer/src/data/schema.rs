@@ -1,4 +1,11 @@
 //! How a table becomes features. A model keeps its schema, so that new tables become features in the same way.
+//!
+//! A reader returns a [`Table`]: one number a cell (the position of a category among its levels, the days of a date, NaN where it is missing) and
+//! the kind of each column. A [`Schema`] is fitted to a table and makes a [`Dataset`](super::Dataset) of it: one-hot columns, imputed values, scaled
+//! columns. It is the only way from a table to features, and every model file stores it under `schema`. Estimators see features only.
+//!
+//! A file larger than memory is a `TableBlocks`, which hands out 4096 rows at a time. A first pass (`first_pass.rs`) finds the same schema
+//! from moments and levels; `BlockDataset` keeps it with a sample of rows, and encodes each block in further passes.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};

@@ -21,6 +21,12 @@
 //!
 //! A network of another program needs no weights here: [`FunctionLaplace`] takes its outputs and functions that stand for its derivatives.
 //!
+//! A `Structure` has the eigenvalues of H, of which the marginal likelihood is a function, and `J(H + s)⁻¹Jᵀ` at rows for several shifts s at once.
+//! The search for the prior, predictions and files exist once for all structures. `functions.rs` has few functions and algebra
+//! of their number (last layer, ELLA, eigenfunctions); `blocks.rs` has a matrix that is diagonal in a basis of its own in every layer (KFAC,
+//! diagonal). Neither makes a Jacobian `[n, C, P]`. `fixed_mean.rs` (FMGP) is a Gaussian process with its mean fixed to the temperature-scaled
+//! outputs; it has no Gauss–Newton matrix.
+//!
 //! ```
 //! use mercer::apply::Predict;
 //! use mercer::classifier::{Classifier, Labelled, Settings, train};

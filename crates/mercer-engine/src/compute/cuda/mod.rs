@@ -28,6 +28,11 @@
 //! A kernel or a library call trusts the addresses and extents that it is given. [`Gpu::launch`] is therefore unsafe. The
 //! functions of this module that take a kernel's name, addresses or a `blas::Matrix` are private to the crate and rely on
 //! their callers, the primitives, which own the tensors and have compared their shapes; each unsafe block says so.
+//!
+//! Training passes are lean: a hidden dense layer keeps `z = xW` alone, from which [`crate::compute::Hidden`] finds φ(z) and φ'(z) again. Products are in
+//! TF32 where the settings allow it; their activations use fast arithmetic (`prelude.cu`). `ledger.rs` records which device did which
+//! work, and the program prints it. CI compiles every source for sm_75, 80 and 90 without a GPU, and emulates the kernels of
+//! training steps on the host.
 
 pub(super) mod adapt;
 mod blas;

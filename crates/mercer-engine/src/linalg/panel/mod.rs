@@ -1,3 +1,5 @@
+//! Panels: a few tall vectors in f64 that stay on their device, whole or sharded over ranks. Solvers are written with them once for CPU and GPU.
+
 mod rows;
 mod sharded;
 mod single;

@@ -7,6 +7,9 @@
 //! | [`EmpiricalNtk::directions`] | `Θ ≈ (1/S) Σ_s (Jv_s)(Jv_s)ᵀ`, `E[vvᵀ] = I`: one jvp, or one more forward pass, a direction |
 //!
 //! [`sample_networks`] is the kernel of the prior by the same means: values of freshly drawn networks.
+//!
+//! `Layer::jacobian` takes c cotangents at once and returns a `Jacobian` in factors: for an affine map its input a and its signal δ, whose
+//! products are `(δ·δ')(a·a')`; for a convolution the same, written out in products; else the derivatives in full.
 
 mod directions;
 mod empirical;

@@ -10,6 +10,15 @@
 //! Each is an [`Epochs`]: an epoch takes as many kernel values as one product with K, or fewer where there are millions of rows. What they share is here: the tolerance, the limit, the
 //! best iterate, the curve of residuals. Checkpoints, interrupts and progress are those of training (`training.rs`), which
 //! conjugate gradients use too.
+//!
+//! Solvers are written once for both devices. They compute with a [`crate::linalg::Panel`], a few tall vectors in f64 on the device of the
+//! context. Only matrices of the size of a basis come to the host.
+//!
+//! Landmarks (`apply/features/falkon.rs`): the products with `κ(X,Z)` and with the normalisation N of `φ = κ(x,Z)N` are taken one after the
+//! other, `n M` numbers a product and not `n M²`. On a GPU with many landmarks, N is applied as two blocked triangular solves with the
+//! Cholesky factor of `κ(Z,Z)`.
+//!
+//! A solver estimates its memory before it starts. On a GPU the estimate is the sequence of its requests (`plan`, `compute::cuda::PoolPlan`).
 
 pub(crate) mod conjugate_gradients;
 pub(crate) mod low_rank_preconditioner;

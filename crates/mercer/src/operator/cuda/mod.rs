@@ -51,6 +51,10 @@
 //! | `Half`, `Tf32` | points are rounded to 11 bits; then 1e-6 of ‖x‖‖x'‖ | tensor cores |
 //! | `Split` | 1e-6 of ‖x‖‖x'‖, as f32 | tensor cores, three products per product |
 //! | `F32`, `F64` | rounding error of the type | any statistic, any device |
+//!
+//! Points are packed into page-locked memory by all cores while the strip before is copied. On Hopper four warps compute inner products
+//! together (wgmma). Kernels of the angle alone become one polynomial in fast tiles (`zonal.rs`). Series that are too long to be written
+//! inline (tanh, sigmoid, softplus) are functions that generated sources call.
 
 mod device;
 mod external;

@@ -1,4 +1,8 @@
 //! Derivatives with respect to the hyper-parameters of a kernel.
+//!
+//! The derivative of anything by the matrix K becomes that by amplitudes and lengthscales in a walk back through the kernel's expression. A
+//! lengthscale for each column divides the points before any tile sees them; its derivative for kernels of inner products is that
+//! by the points (`point_gradient`).
 
 pub(crate) mod point_gradient;
 

@@ -3,6 +3,10 @@
 //! A tile says of a pair no more than a number with a bound of its error. Whoever may be among the nearest by that bound is compared
 //! in f64, so that the answer is that of comparing all pairs in f64, whatever the tiles and the number of threads. Where the CPU is fast with bytes, tiles are of
 //! bytes first, with a larger bound, and of f32 where that leaves too many.
+//!
+//! Items are prepared once for all queries. Products of six queries with sixteen items are compared with the queries' thresholds in
+//! registers and never stored (`nearest_tiles.rs`). On a CPU with AVX-512 VNNI rows are rounded to bytes first (`nearest_bytes.rs`); where that
+//! leaves more than one pair in 64, f32 follows. Candidates are compared in f64, ties are ordered by row.
 
 pub(crate) mod bytes;
 pub(crate) mod tiles;

@@ -20,6 +20,18 @@
 //! To add an objective: one file with its [`Recipe`] and [`Objective`], and its name in the list of `kind.rs`. To train on another operator on
 //! functions: implement [`FunctionOperator`], then [`train`] and [`rayleigh_ritz`]:
 //!
+//! Every self-adjoint K has `∇⟨ψ,Kψ⟩ = 2⟨∂ψ,Kψ⟩`, so an objective sees ψ and Kψ alone. By default it takes all its terms from one batch, so that
+//! the overlaps of the batch cancel. All methods end in Rayleigh–Ritz in f64 over a large sample, unless the objective's own functions are
+//! asked for. Validation measures what will be returned and keeps the best state, the untrained one included.
+//!
+//! A training step is one function on both devices. Nothing is read back within a step: a `Control` records the loss, the eigenvalues and the first
+//! value that was not finite, after which no parameter changes. Row numbers and learning rates are drawn ahead by one generator, so that
+//! batches are the same on every device. On a GPU the step is recorded into a CUDA graph and replayed (`compute::Replay`). Operators that do not
+//! fit into device memory, and kernels of images, make the same steps unrecorded.
+//!
+//! [`ViewPairs`] knows its kernel through sampled positive pairs only. A batch holds the two views of each pair one after the other, and `Kψ` at a
+//! view is ψ at its partner.
+//!
 //! ```
 //! use mercer::spectrum::neural::{FunctionOperator, Gaussian, Kind, Ritz, Schroedinger, Settings, rayleigh_ritz, train};
 //! use mercer::{Device, FitContext, rng::Rng};
