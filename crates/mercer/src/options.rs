@@ -15,6 +15,10 @@ pub enum Kind {
     Count(u64),
     /// A finite number above zero.
     Positive,
+    /// A finite number from zero.
+    NonNegative,
+    /// What the kind takes, or one of these words.
+    Or(&'static Kind, &'static [&'static str]),
     /// One of a few words.
     Word(fn() -> Vec<&'static str>),
     /// A text, such as a network.
@@ -32,11 +36,14 @@ impl Kind {
     /// use mercer::options::Kind;
     /// assert_eq!(Kind::Count(1).parse("20").unwrap(), 20);
     /// assert_eq!(Kind::Positive.parse("-1").unwrap_err(), "it must be a number above 0");
+    /// assert_eq!(Kind::Or(&Kind::Positive, &["auto"]).parse("auto").unwrap(), "auto");
     /// ```
     pub fn parse(&self, text: &str) -> Result<Value, String> {
         let value = match self {
             Kind::Count(_) => text.parse::<u64>().map(Value::from).unwrap_or(Value::Null),
-            Kind::Positive => text.parse::<f64>().map(Value::from).unwrap_or(Value::Null),
+            Kind::Positive | Kind::NonNegative => text.parse::<f64>().map(Value::from).unwrap_or(Value::Null),
+            Kind::Or(_, words) if words.contains(&text) => Value::from(text),
+            Kind::Or(kind, _) => kind.parse(text).unwrap_or(Value::Null),
             Kind::Word(_) | Kind::Text | Kind::File => Value::from(text),
             Kind::Flag => Value::from(true),
         };
@@ -52,6 +59,15 @@ impl Kind {
             Kind::Positive => {
                 (value.as_f64().is_some_and(|v| v.is_finite() && v > 0.0), "it must be a number above 0".into())
             }
+            Kind::NonNegative => {
+                (value.as_f64().is_some_and(|v| v.is_finite() && v >= 0.0), "it must be a number of at least 0".into())
+            }
+            Kind::Or(kind, words) => match kind.check(value) {
+                Err(rule) if !value.as_str().is_some_and(|word| words.contains(&word)) => {
+                    (false, format!("{rule}, or {}", words.join(" or ")))
+                }
+                _ => return Ok(()),
+            },
             Kind::Word(words) => {
                 let (words, given) = (words(), value.as_str().unwrap_or_default());
                 let rule =
@@ -70,7 +86,9 @@ impl Kind {
 pub struct Opt {
     /// Its name as the program writes it, without the dashes in front.
     pub name: &'static str,
-    /// Other names of it.
+    /// Other names of it that the help shows.
+    pub also: &'static [&'static str],
+    /// Other spellings of it, which the help does not show.
     pub aliases: &'static [&'static str],
     /// What stands for its value in the help.
     pub value: &'static str,
@@ -81,6 +99,26 @@ pub struct Opt {
 }
 
 impl Opt {
+    /// An option by one name. Example: [`Entry::new`].
+    pub const fn new(name: &'static str, value: &'static str, kind: Kind, help: &'static str) -> Opt {
+        Opt { name, also: &[], aliases: &[], value, help, kind }
+    }
+
+    /// A flag.
+    pub const fn flag(name: &'static str, help: &'static str) -> Opt {
+        Opt::new(name, "", Kind::Flag, help)
+    }
+
+    /// The option with other names that the help shows.
+    pub const fn also(self, also: &'static [&'static str]) -> Opt {
+        Opt { also, ..self }
+    }
+
+    /// The option with other spellings, which the help does not show.
+    pub const fn or(self, aliases: &'static [&'static str]) -> Opt {
+        Opt { aliases, ..self }
+    }
+
     /// Its name among values.
     fn key(&self) -> String {
         key(self.name)
@@ -88,7 +126,7 @@ impl Opt {
 
     /// Whether a key is its name or another name of it.
     fn goes_by(&self, name: &str) -> bool {
-        self.key() == name || self.aliases.iter().any(|alias| key(alias) == name)
+        self.key() == name || self.also.iter().chain(self.aliases).any(|alias| key(alias) == name)
     }
 }
 
@@ -117,6 +155,20 @@ impl Spelling {
         match self {
             Spelling::Program => format!("--{}", name.replace('_', "-")),
             Spelling::Python => key(name),
+        }
+    }
+
+    /// The option with a value as a user of that face writes it.
+    ///
+    /// ```
+    /// use mercer::options::Spelling;
+    /// assert_eq!(Spelling::Program.set("method", "cg"), "--method cg");
+    /// assert_eq!(Spelling::Python.set("method", "cg"), "method='cg'");
+    /// ```
+    pub fn set(self, name: &str, value: &str) -> String {
+        match self {
+            Spelling::Program => format!("{} {value}", self.option(name)),
+            Spelling::Python => format!("{}='{value}'", self.option(name)),
         }
     }
 }
@@ -159,6 +211,11 @@ impl Options {
         Ok(self.take(option)?.unwrap_or(false))
     }
 
+    /// How the names of options are written where the values came from.
+    pub fn spelling(&self) -> Spelling {
+        self.spelling
+    }
+
     /// The option as the user writes it.
     pub fn option(&self, option: &Opt) -> String {
         self.spelling.option(option.name)
@@ -175,6 +232,20 @@ impl Options {
 pub struct Caps {
     /// It trains networks.
     pub trains: bool,
+    /// It learns numbers.
+    pub numbers: bool,
+    /// It learns classes.
+    pub classes: bool,
+    /// It takes weights of the classes.
+    pub weights: bool,
+    /// It takes a kernel matrix in place of points.
+    pub matrix: bool,
+    /// It takes sampled functions in place of points, or of a network.
+    pub functions: bool,
+    /// It takes a network with its parameters.
+    pub networks: bool,
+    /// It reads rows in blocks.
+    pub blocks: bool,
     /// Ranks of a distributed run may each hold a part of the points.
     pub shards: bool,
 }
@@ -208,13 +279,43 @@ pub struct Entry<T: Builds> {
     pub build: Box<Build<T>>,
 }
 
+impl<T: Builds> Entry<T> {
+    /// An entry by one name, without capabilities.
+    ///
+    /// ```
+    /// use mercer::options::{Builds, Entry, Family, Kind, Opt, Options};
+    /// struct Nothing;
+    /// impl Builds for Nothing {
+    ///     type Built = f64;
+    /// }
+    /// static WIDTH: Opt = Opt::new("width", "NUMBER", Kind::Positive, "how wide it is [default: 2]");
+    /// let fixed = Entry::new("fixed", "one width for all", vec![&WIDTH], |o, _: &Nothing| Ok(o.take(&WIDTH)?.unwrap_or(2.0)));
+    /// let family = Family { noun: "method", entries: vec![fixed], renamed: &[] };
+    /// assert_eq!(family.build("fixed", Options::none(), &Nothing)?, 2.0);
+    /// # Ok::<(), mercer::Error>(())
+    /// ```
+    pub fn new(
+        name: &'static str,
+        about: &'static str,
+        options: Vec<&'static Opt>,
+        build: impl Fn(&mut Options, &T) -> Result<T::Built> + Send + Sync + 'static,
+    ) -> Entry<T> {
+        Entry { name, aliases: &[], about, options, can: Caps::default(), build: Box::new(build) }
+    }
+}
+
 /// Builds a `T::Built` from the values of options and what `T` knows of the problem. Example: [`Entry`].
 pub type Build<T> = dyn Fn(&mut Options, &T) -> Result<<T as Builds>::Built> + Send + Sync;
 
 /// What entries of a family are built for. Example: [`Entry`].
-pub trait Builds {
+pub trait Builds: Sized {
     /// What they become.
     type Built;
+
+    /// Refuses an entry that cannot do what is asked of it.
+    fn check(&self, _: &Entry<Self>) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// All entries of one kind. Example: [`Entry`].
@@ -274,7 +375,7 @@ impl<T: Builds> Family<T> {
             let others: Vec<&str> = self.takers(option).iter().map(|entry| entry.name).collect();
             return Error::input(format!(
                 "{what} does not take {said}, which is for {}; leave it out",
-                others.join(" and ")
+                listed(&others)
             ));
         }
         if let Some((_, now)) = self.renamed.iter().find(|(old, _)| *old == name) {
@@ -287,6 +388,15 @@ impl<T: Builds> Family<T> {
     /// Builds the entry of that name from the values of its options.
     pub fn build(&self, name: &str, options: Options, known: &T) -> Result<T::Built> {
         let entry = self.find(name)?;
+        known.check(entry)?;
         (entry.build)(&mut self.check(entry, options)?, known)
+    }
+}
+
+/// `a, b and c`
+fn listed(words: &[&str]) -> String {
+    match words.split_last() {
+        Some((last, others)) if !others.is_empty() => format!("{} and {last}", others.join(", ")),
+        _ => words.concat(),
     }
 }

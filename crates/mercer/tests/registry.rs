@@ -19,7 +19,8 @@ fn refusal(entry: &str, options: Options) -> String {
 fn taken(option: &Opt) -> Value {
     match option.kind {
         Kind::Count(least) => json!(least.max(7)),
-        Kind::Positive => json!(0.25),
+        Kind::Positive | Kind::NonNegative => json!(0.25),
+        Kind::Or(_, words) => json!(words[0]),
         Kind::Word(words) => json!(words()[0]),
         Kind::Text => json!("dense(8) relu dense(1)"),
         Kind::File => json!("state.checkpoint"),
@@ -32,6 +33,8 @@ fn out_of_range(option: &Opt) -> Vec<Value> {
     match option.kind {
         Kind::Count(least) => vec![json!(-1), json!(1.5), json!("ten"), json!(least as i64 - 1)],
         Kind::Positive => vec![json!(0), json!(-0.5), json!("fast")],
+        Kind::NonNegative => vec![json!(-0.5), json!("fast")],
+        Kind::Or(..) => vec![json!("no-such-word"), json!(-1)],
         Kind::Word(_) => vec![json!("no-such-word"), json!(3)],
         Kind::Text | Kind::File => vec![json!(3)],
         Kind::Flag => vec![json!("yes"), json!(1)],

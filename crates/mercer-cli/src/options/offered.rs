@@ -11,13 +11,22 @@ use serde_json::{Map, Value};
 use std::marker::PhantomData;
 
 /// A family of entries that a command offers.
-pub trait Offered: Builds + Sized + 'static {
+pub trait Offered: Builds + 'static {
     fn family() -> &'static Family<Self>;
+
+    /// The heading over an option in the help, by whether methods that take it train networks; none for the command's own options.
+    fn heading(_trains: bool) -> Option<&'static str> {
+        None
+    }
 }
 
 impl Offered for Size {
     fn family() -> &'static Family<Size> {
         learn::spectra()
+    }
+
+    fn heading(trains: bool) -> Option<&'static str> {
+        Some(if trains { "Options of methods that train networks" } else { "Options of methods" })
     }
 }
 
@@ -70,12 +79,9 @@ fn argument<T: Offered>(option: &'static Opt) -> Arg {
     let takers = T::family().takers(option);
     let names: Vec<&str> = takers.iter().map(|entry| entry.name).collect();
     let help = if names.len() <= 2 { format!("{}: {}", names.join(", "), option.help) } else { option.help.to_owned() };
-    let heading = match takers.iter().any(|entry| entry.can.trains) {
-        true => "Options of methods that train networks",
-        false => "Options of methods",
-    };
+    let heading = T::heading(takers.iter().any(|entry| entry.can.trains));
     let argument = Arg::new(option.name).long(option.name).aliases(option.aliases.to_vec());
-    let argument = argument.help(help).help_heading(heading);
+    let argument = argument.visible_aliases(option.also.to_vec()).help(help).help_heading(heading);
     match option.kind {
         Kind::Flag => argument.action(ArgAction::SetTrue),
         Kind::Word(words) => argument.value_name(option.value).value_parser(PossibleValuesParser::new(words())),

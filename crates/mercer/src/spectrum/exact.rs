@@ -49,12 +49,10 @@ impl Method for Exact {
 impl Exact {
     pub(crate) fn entry() -> Entry<Size> {
         Entry {
-            name: "exact",
-            aliases: &[],
-            about: "dense eigendecomposition; time grows like n³",
-            options: vec![],
             can: Caps { shards: true, ..Caps::default() },
-            build: Box::new(|_, _| Ok(Box::new(Exact))),
+            ..Entry::<Size>::new("exact", "dense eigendecomposition; time grows like n³", vec![], |_, _| {
+                Ok(Box::new(Exact))
+            })
         }
     }
 

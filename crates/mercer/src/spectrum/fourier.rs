@@ -8,18 +8,12 @@ use super::{BlockProblem, BlockSize, Method, Problem, Sampling, Size, Solution};
 use crate::context::ONE_STEP;
 use crate::kernel::{Formula, Kernel, with_formula};
 use crate::operator::{Extension, Precision};
-use crate::options::{Caps, Entry, Kind, Opt};
+use crate::options::{Entry, Opt};
 use crate::rng::Rng;
 use crate::{Error, Result, fail_if};
 use ndarray::{Array1, Array2, ArrayView1, Axis, concatenate, s};
 
-static RITZ: Opt = Opt {
-    name: "ritz",
-    aliases: &[],
-    value: "",
-    help: "solve for the kernel itself within the span of the features (Rayleigh–Ritz)",
-    kind: Kind::Flag,
-};
+static RITZ: Opt = Opt::flag("ritz", "solve for the kernel itself within the span of the features (Rayleigh–Ritz)");
 
 /// Random Fourier features: the eigenpairs of a shift-invariant kernel within the span of random waves.
 ///
@@ -51,17 +45,18 @@ impl Fourier {
 
     pub(crate) fn entry() -> Entry<Size> {
         Entry {
-            name: "rff",
             aliases: &["random-features"],
-            about: "approximate, from random Fourier features; for shift-invariant kernels",
-            options: vec![&FEATURES, &SAMPLING, &RITZ],
-            can: Caps::default(),
-            build: Box::new(|o, size| {
-                let usual = Fourier::usual(size.k);
-                let features = o.take(&FEATURES)?.unwrap_or(usual.features);
-                let sampling = o.take_word(&SAMPLING, &Sampling::NAMED)?.unwrap_or(usual.sampling);
-                Ok(Box::new(Fourier { features, sampling, ritz: o.flag(&RITZ)? }))
-            }),
+            ..Entry::<Size>::new(
+                "rff",
+                "approximate, from random Fourier features; for shift-invariant kernels",
+                vec![&FEATURES, &SAMPLING, &RITZ],
+                |o, size| {
+                    let usual = Fourier::usual(size.k);
+                    let features = o.take(&FEATURES)?.unwrap_or(usual.features);
+                    let sampling = o.take_word(&SAMPLING, &Sampling::NAMED)?.unwrap_or(usual.sampling);
+                    Ok(Box::new(Fourier { features, sampling, ritz: o.flag(&RITZ)? }))
+                },
+            )
         }
     }
 }

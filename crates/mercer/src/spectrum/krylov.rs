@@ -10,13 +10,8 @@ use crate::training::{Checkpoint, Saving};
 use crate::{Error, FitContext, Result};
 use ndarray::Array2;
 
-static TOLERANCE: Opt = Opt {
-    name: "tolerance",
-    aliases: &[],
-    value: "RESIDUAL",
-    help: "residual at which a pair is done [default: 1e-6]",
-    kind: Kind::Positive,
-};
+static TOLERANCE: Opt =
+    Opt::new("tolerance", "RESIDUAL", Kind::Positive, "residual at which a pair is done [default: 1e-6]");
 
 /// The top k pairs by block Krylov iteration on the operator. K is kept in memory only where it fits easily;
 /// otherwise, and always on a GPU, every product computes it anew, tile by tile, and only time bounds n.
@@ -48,15 +43,16 @@ impl Krylov {
 
     pub(crate) fn entry() -> Entry<Size> {
         Entry {
-            name: "krylov",
-            aliases: &[],
-            about: "the leading pairs to the tolerance, without storing the kernel matrix",
-            options: [&[&TOLERANCE][..], &Checkpoint::OPTIONS].concat(),
             can: Caps { shards: true, ..Caps::default() },
-            build: Box::new(|o, _| {
-                let usual = o.take(&TOLERANCE)?.map_or_else(Krylov::default, Krylov::to);
-                Ok(Box::new(Krylov { checkpoint: Checkpoint::of(o)?, ..usual }))
-            }),
+            ..Entry::<Size>::new(
+                "krylov",
+                "the leading pairs to the tolerance, without storing the kernel matrix",
+                [&[&TOLERANCE][..], &Checkpoint::OPTIONS].concat(),
+                |o, _| {
+                    let usual = o.take(&TOLERANCE)?.map_or_else(Krylov::default, Krylov::to);
+                    Ok(Box::new(Krylov { checkpoint: Checkpoint::of(o)?, ..usual }))
+                },
+            )
         }
     }
 }

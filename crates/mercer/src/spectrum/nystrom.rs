@@ -14,7 +14,7 @@ use crate::operator::{
     Extension, Factor, KernelFeatures, Operator, Pair, Precision, Real, Side, Strips, Workspace, gram, in_precision,
     ranges, typed,
 };
-use crate::options::{Caps, Entry, Kind, Opt};
+use crate::options::{Entry, Kind, Opt};
 use crate::{Error, FitContext, Result, fail_if};
 use faer::{Accum, Par};
 use ndarray::{Array2, ArrayView2, ArrayViewMut2, Axis, s};
@@ -22,20 +22,18 @@ use rayon::prelude::*;
 use std::any::Any;
 use std::ops::Range;
 
-static LANDMARKS: Opt = Opt {
-    name: "landmarks",
-    aliases: &[],
-    value: "N",
-    help: "number of landmarks [default: 500, or twice the number of pairs where that is more]",
-    kind: Kind::Count(1),
-};
-static CHOICE: Opt = Opt {
-    name: "choice",
-    aliases: &[],
-    value: "CHOICE",
-    help: "how the landmarks are chosen among the points [default: kmeans++]",
-    kind: Kind::Word(|| Landmarks::NAMED.map(|(word, _)| word).to_vec()),
-};
+static LANDMARKS: Opt = Opt::new(
+    "landmarks",
+    "N",
+    Kind::Count(1),
+    "number of landmarks [default: 500, or twice the number of pairs where that is more]",
+);
+static CHOICE: Opt = Opt::new(
+    "choice",
+    "CHOICE",
+    Kind::Word(|| Landmarks::NAMED.map(|(word, _)| word).to_vec()),
+    "how the landmarks are chosen among the points [default: kmeans++]",
+);
 
 /// Nyström's method: the eigenpairs, over all n points, of the kernel `κ(x,Z) κ(Z,Z)⁺ κ(Z,x')` that the landmarks Z
 /// leave of κ. With every point a landmark it is exact.
@@ -65,19 +63,17 @@ impl Nystrom {
     }
 
     pub(crate) fn entry() -> Entry<Size> {
-        Entry {
-            name: "nystrom",
-            aliases: &[],
-            about: "approximate, from a few landmark points; time grows like n",
-            options: vec![&LANDMARKS, &CHOICE],
-            can: Caps::default(),
-            build: Box::new(|o, size| {
+        Entry::<Size>::new(
+            "nystrom",
+            "approximate, from a few landmark points; time grows like n",
+            vec![&LANDMARKS, &CHOICE],
+            |o, size| {
                 let usual = Nystrom::usual(size.n, size.k);
                 let landmarks = o.take(&LANDMARKS)?.unwrap_or(usual.landmarks);
                 let choice = o.take_word(&CHOICE, &Landmarks::NAMED)?.unwrap_or(usual.choice);
                 Ok(Box::new(Nystrom { landmarks, choice }))
-            }),
-        }
+            },
+        )
     }
 
     /// Rows of the landmarks, where the problem fits into memory.

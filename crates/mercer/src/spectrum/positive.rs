@@ -9,18 +9,15 @@ use crate::data::Rows;
 use crate::kernel::{Base, Kernel};
 use crate::linalg::matmul;
 use crate::operator::{Precision, gram};
-use crate::options::{Caps, Entry, Kind, Opt};
+use crate::options::{Entry, Opt};
 use crate::rng::Rng;
 use crate::{Error, Result, fail_if};
 use ndarray::Array2;
 
-static EXACT_NORM: Opt = Opt {
-    name: "exact-norm",
-    aliases: &[],
-    value: "",
-    help: "scale the features of each point to the norm that the kernel gives it, which is less noise but a bias of some percent",
-    kind: Kind::Flag,
-};
+static EXACT_NORM: Opt = Opt::flag(
+    "exact-norm",
+    "scale the features of each point to the norm that the kernel gives it, which is less noise but a bias of some percent",
+);
 
 /// Positive random features: the eigenpairs of `exp(x·x'/s)` within the span of random exponentials.
 ///
@@ -58,19 +55,17 @@ impl Positive {
     }
 
     pub(crate) fn entry() -> Entry<Size> {
-        Entry {
-            name: "positive",
-            aliases: &[],
-            about: "approximate, from positive random features; for the kernel expdot",
-            options: vec![&FEATURES, &SAMPLING, &EXACT_NORM],
-            can: Caps::default(),
-            build: Box::new(|o, size| {
+        Entry::<Size>::new(
+            "positive",
+            "approximate, from positive random features; for the kernel expdot",
+            vec![&FEATURES, &SAMPLING, &EXACT_NORM],
+            |o, size| {
                 let usual = Positive::usual(size.k);
                 let features = o.take(&FEATURES)?.unwrap_or(usual.features);
                 let sampling = o.take_word(&SAMPLING, &Sampling::NAMED)?.unwrap_or(usual.sampling);
                 Ok(Box::new(Positive { features, sampling, exact_norm: o.flag(&EXACT_NORM)? }))
-            }),
-        }
+            },
+        )
     }
 }
 

@@ -16,20 +16,18 @@ use ndarray::{Array1, Array2, ArrayView1, Axis, Zip, s};
 use rayon::prelude::*;
 use std::any::Any;
 
-pub(super) static FEATURES: Opt = Opt {
-    name: "features",
-    aliases: &[],
-    value: "N",
-    help: "number of random features [default: 1000, or twice the number of pairs where that is more]",
-    kind: Kind::Count(1),
-};
-pub(super) static SAMPLING: Opt = Opt {
-    name: "sampling",
-    aliases: &[],
-    value: "SAMPLING",
-    help: "how their directions are drawn [default: orthogonal]",
-    kind: Kind::Word(|| Sampling::NAMED.map(|(word, _)| word).to_vec()),
-};
+pub(super) static FEATURES: Opt = Opt::new(
+    "features",
+    "N",
+    Kind::Count(1),
+    "number of random features [default: 1000, or twice the number of pairs where that is more]",
+);
+pub(super) static SAMPLING: Opt = Opt::new(
+    "sampling",
+    "SAMPLING",
+    Kind::Word(|| Sampling::NAMED.map(|(word, _)| word).to_vec()),
+    "how their directions are drawn [default: orthogonal]",
+);
 
 /// A random feature map φ with `E[φ(x)·φ(x')] = κ(x,x')`, from [`Self::fourier`] or [`Self::positive`].
 pub struct RandomFeatures {

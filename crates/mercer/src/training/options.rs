@@ -5,34 +5,19 @@ use crate::options::{Kind, Opt, Options};
 use crate::{Error, Result, fail_if};
 use std::path::PathBuf;
 
-static CHECKPOINT: Opt = Opt {
-    name: "checkpoint",
-    aliases: &[],
-    value: "FILE",
-    help: "File to keep the state of the run in, every 30 seconds unless said otherwise",
-    kind: Kind::File,
-};
-static EVERY: Opt = Opt {
-    name: "checkpoint-every",
-    aliases: &[],
-    value: "SECONDS",
-    help: "Seconds between checkpoints [default: 30]",
-    kind: Kind::Positive,
-};
-static RESUME: Opt = Opt {
-    name: "resume",
-    aliases: &[],
-    value: "",
-    help: "Continue from the checkpoint; the result is the same to the bit as that of an uninterrupted run",
-    kind: Kind::Flag,
-};
-static OVERWRITE: Opt = Opt {
-    name: "overwrite",
-    aliases: &[],
-    value: "",
-    help: "Replace a checkpoint that is there, by that of this run",
-    kind: Kind::Flag,
-};
+static CHECKPOINT: Opt = Opt::new(
+    "checkpoint",
+    "FILE",
+    Kind::File,
+    "File to keep the state of the run in, every 30 seconds unless said otherwise",
+);
+static EVERY: Opt =
+    Opt::new("checkpoint-every", "SECONDS", Kind::Positive, "Seconds between checkpoints [default: 30]");
+static RESUME: Opt = Opt::flag(
+    "resume",
+    "Continue from the checkpoint; the result is the same to the bit as that of an uninterrupted run",
+);
+static OVERWRITE: Opt = Opt::flag("overwrite", "Replace a checkpoint that is there, by that of this run");
 
 impl Checkpoint {
     /// The options of a checkpoint, which [`Checkpoint::of`] takes.

@@ -8,62 +8,46 @@ use crate::options::{Caps, Entry, Kind, Opt, Options};
 use crate::spectrum::Size;
 use crate::training::Checkpoint;
 
-static STEPS: Opt = Opt {
-    name: "steps",
-    aliases: &[],
-    value: "N",
-    help: "Training steps; 0 leaves the networks as they were drawn [default: 2000, ritz 200]",
-    kind: Kind::Count(0),
-};
-static BATCH: Opt =
-    Opt { name: "batch", aliases: &[], value: "N", help: "Points of a batch [default: 256]", kind: Kind::Count(1) };
-static RATE: Opt = Opt {
-    name: "rate",
-    aliases: &["lr"],
-    value: "RATE",
-    help: "Largest learning rate [default: 1e-3]",
-    kind: Kind::Positive,
-};
-static SCHEDULE: Opt = Opt {
-    name: "schedule",
-    aliases: &[],
-    value: "SCHEDULE",
-    help: "How the learning rate changes over the steps [default: cosine]",
-    kind: Kind::Word(|| ScheduleKind::NAMED.map(|(word, _)| word).to_vec()),
-};
-static OPTIMISER: Opt = Opt {
-    name: "optimiser",
-    aliases: &["optimizer"],
-    value: "OPTIMISER",
-    help: "Optimizer [default: adam]",
-    kind: Kind::Word(|| Rule::NAMED.map(|(word, _)| word).to_vec()),
-};
-static NET: Opt = Opt {
-    name: "net",
-    aliases: &[],
-    value: "LAYERS",
-    help: "The networks, such as \"dense(64) relu dense(64) relu dense(1)\"; a | ends a trunk that all share",
-    kind: Kind::Text,
-};
+static STEPS: Opt = Opt::new(
+    "steps",
+    "N",
+    Kind::Count(0),
+    "Training steps; 0 leaves the networks as they were drawn [default: 2000, ritz 200]",
+);
+static BATCH: Opt = Opt::new("batch", "N", Kind::Count(1), "Points of a batch [default: 256]");
+static RATE: Opt = Opt::new("rate", "RATE", Kind::Positive, "Largest learning rate [default: 1e-3]").or(&["lr"]);
+static SCHEDULE: Opt = Opt::new(
+    "schedule",
+    "SCHEDULE",
+    Kind::Word(|| ScheduleKind::NAMED.map(|(word, _)| word).to_vec()),
+    "How the learning rate changes over the steps [default: cosine]",
+);
+static OPTIMISER: Opt = Opt::new(
+    "optimiser",
+    "OPTIMISER",
+    Kind::Word(|| Rule::NAMED.map(|(word, _)| word).to_vec()),
+    "Optimizer [default: adam]",
+)
+.or(&["optimizer"]);
+static NET: Opt = Opt::new(
+    "net",
+    "LAYERS",
+    Kind::Text,
+    "The networks, such as \"dense(64) relu dense(64) relu dense(1)\"; a | ends a trunk that all share",
+);
 
 /// An option of the objectives whose functions are eigenfunctions by themselves.
-pub(super) static NO_FINISH: Opt = Opt {
-    name: "no-finish",
-    aliases: &[],
-    value: "",
-    help: "Take the objective's own functions in its own order, each with its Rayleigh quotient, without a final Rayleigh–Ritz",
-    kind: Kind::Flag,
-};
+pub(super) static NO_FINISH: Opt = Opt::flag(
+    "no-finish",
+    "Take the objective's own functions in its own order, each with its Rayleigh quotient, without a final Rayleigh–Ritz",
+);
 /// An option of the objectives that differ from their publication.
-pub(super) static PUBLISHED: Opt = Opt {
-    name: "published",
-    aliases: &[],
-    value: "",
-    help: "the objective as published, which is less accurate where the first eigenvalue dominates. neuralef keeps functions \
+pub(super) static PUBLISHED: Opt = Opt::flag(
+    "published",
+    "the objective as published, which is less accurate where the first eigenvalue dominates. neuralef keeps functions \
            apart one by one, not together; spin has moving averages, which take k + 1 backward passes a step instead of one, \
            and k numbers for each parameter",
-    kind: Kind::Flag,
-};
+);
 
 /// One method for each objective.
 pub(crate) fn entries() -> Vec<Entry<Size>> {
@@ -73,12 +57,13 @@ pub(crate) fn entries() -> Vec<Entry<Size>> {
 fn entry(objective: Objective) -> Entry<Size> {
     let common: [&'static Opt; 6] = [&STEPS, &BATCH, &RATE, &SCHEDULE, &OPTIMISER, &NET];
     Entry {
-        name: objective.name(),
-        aliases: &[],
-        about: objective.about(),
-        options: [&common[..], &Checkpoint::OPTIONS, &objective.options()].concat(),
         can: Caps { trains: true, ..Caps::default() },
-        build: Box::new(move |o, size| Ok(Box::new(built(objective, o, size)?))),
+        ..Entry::<Size>::new(
+            objective.name(),
+            objective.about(),
+            [&common[..], &Checkpoint::OPTIONS, &objective.options()].concat(),
+            move |o, size| Ok(Box::new(built(objective, o, size)?)),
+        )
     }
 }
 

@@ -24,13 +24,12 @@ impl Nesting {
     const NAMED: [(&'static str, Nesting); 2] = [("sequential", Nesting::Sequential), ("joint", Nesting::Joint)];
 }
 
-static NESTING: Opt = Opt {
-    name: "nesting",
-    aliases: &[],
-    value: "NESTING",
-    help: "how the problems of rank 1 to k are nested [default: joint with a shared trunk, else sequential]",
-    kind: options::Kind::Word(|| Nesting::NAMED.map(|(word, _)| word).to_vec()),
-};
+static NESTING: Opt = Opt::new(
+    "nesting",
+    "NESTING",
+    options::Kind::Word(|| Nesting::NAMED.map(|(word, _)| word).to_vec()),
+    "how the problems of rank 1 to k are nested [default: joint with a shared trunk, else sequential]",
+);
 
 /// Minimises `‖K − Σ_l f_l f_lᵀ‖²`, up to a constant `−2 Σ_l ⟨f_l,Kf_l⟩ + Σ_lm Λ_lm²` with `Λ = ⟨f,fᵀ⟩`, for every rank
 /// at once: `−2 Σ_l m_l ⟨f_l,Kf_l⟩ + Σ_lm M_lm Λ_lm Λ'_lm`.
