@@ -88,7 +88,7 @@ fn short_chinese_tables_are_utf_16() {
     let words = ["一一".to_string(), "一丁".into(), "a".into()];
     let text = "n,w\n".to_string() + &words.iter().map(|w| format!("1.5,q{w}\n")).collect::<String>();
     for big in [false, true] {
-        let table = file(&wide(&text, big, false)).table(None).unwrap();
+        let table = file(wide(&text, big, false)).table(None).unwrap();
         assert_eq!(self::words(&table, 1), ["q一一", "q一丁", "qa"]);
     }
 }
