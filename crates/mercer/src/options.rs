@@ -13,6 +13,8 @@ use serde_json::{Map, Value};
 pub enum Kind {
     /// A whole number from this one on.
     Count(u64),
+    /// A whole number from the first to the second.
+    Between(u64, u64),
     /// A finite number above zero.
     Positive,
     /// A finite number from zero.
@@ -27,6 +29,8 @@ pub enum Kind {
     File,
     /// True where it is given.
     Flag,
+    /// `balanced`, or a number above zero for some classes: `rare=5,other=1`, or pairs of a name and its number.
+    ClassWeights,
 }
 
 impl Kind {
@@ -40,12 +44,16 @@ impl Kind {
     /// ```
     pub fn parse(&self, text: &str) -> Result<Value, String> {
         let value = match self {
-            Kind::Count(_) => text.parse::<u64>().map(Value::from).unwrap_or(Value::Null),
+            Kind::Count(_) | Kind::Between(..) => text.parse::<u64>().map(Value::from).unwrap_or(Value::Null),
             Kind::Positive | Kind::NonNegative => text.parse::<f64>().map(Value::from).unwrap_or(Value::Null),
             Kind::Or(_, words) if words.contains(&text) => Value::from(text),
             Kind::Or(kind, _) => kind.parse(text).unwrap_or(Value::Null),
             Kind::Word(_) | Kind::Text | Kind::File => Value::from(text),
             Kind::Flag => Value::from(true),
+            Kind::ClassWeights if text == BALANCED => Value::from(text),
+            Kind::ClassWeights => {
+                text.split(',').map(name_and_number).collect::<Option<Value>>().unwrap_or(Value::Null)
+            }
         };
         self.check(&value).map(|()| value)
     }
@@ -56,6 +64,10 @@ impl Kind {
             Kind::Count(least) => {
                 (value.as_u64().is_some_and(|v| v >= *least), format!("it must be a whole number from {least}"))
             }
+            Kind::Between(least, most) => (
+                value.as_u64().is_some_and(|v| (*least..=*most).contains(&v)),
+                format!("it must be a whole number from {least} to {most}"),
+            ),
             Kind::Positive => {
                 (value.as_f64().is_some_and(|v| v.is_finite() && v > 0.0), "it must be a number above 0".into())
             }
@@ -76,9 +88,28 @@ impl Kind {
             }
             Kind::Text | Kind::File => (value.is_string(), "it must be a text".into()),
             Kind::Flag => (value.is_boolean(), "it must be true or false".into()),
+            Kind::ClassWeights => (
+                value.as_str() == Some(BALANCED) || value.as_array().is_some_and(|pairs| pairs.iter().all(is_weight)),
+                "it must be balanced, or numbers above 0 such as rare=5,other=1".into(),
+            ),
         };
         if taken { Ok(()) } else { Err(rule) }
     }
+}
+
+/// The word for weights by which every class counts the same.
+const BALANCED: &str = "balanced";
+
+/// `["rare", 5]` of `rare=5`.
+fn name_and_number(text: &str) -> Option<Value> {
+    let (name, weight) = text.rsplit_once('=')?;
+    Some(Value::from(vec![Value::from(name.trim()), Value::from(weight.trim().parse::<f64>().ok()?)]))
+}
+
+/// Whether a value is a name with a number above zero.
+fn is_weight(pair: &Value) -> bool {
+    let pair = pair.as_array().map_or(&[][..], Vec::as_slice);
+    matches!(pair, [name, weight] if name.is_string() && weight.as_f64().is_some_and(|w| w.is_finite() && w > 0.0))
 }
 
 /// An option. Example: [`Entry`].
@@ -206,6 +237,11 @@ impl Options {
         Ok(word.and_then(|word| words.iter().find(|(known, _)| *known == word)).map(|(_, value)| *value))
     }
 
+    /// The number that is given; none in its place where a word such as `auto` is.
+    pub fn take_number(&mut self, option: &Opt) -> Result<Option<Option<f64>>> {
+        Ok(self.take::<Value>(option)?.map(|value| value.as_f64()))
+    }
+
     /// Whether a flag is given.
     pub fn flag(&mut self, option: &Opt) -> Result<bool> {
         Ok(self.take(option)?.unwrap_or(false))
@@ -219,6 +255,12 @@ impl Options {
     /// The option as the user writes it.
     pub fn option(&self, option: &Opt) -> String {
         self.spelling.option(option.name)
+    }
+
+    /// Adds a value that is not written as an option.
+    pub fn with(mut self, option: &Opt, value: impl Into<Value>) -> Options {
+        self.values.insert(option.key(), value.into());
+        self
     }
 
     /// The first of the options that is given.
@@ -238,14 +280,16 @@ pub struct Caps {
     pub classes: bool,
     /// It takes weights of the classes.
     pub weights: bool,
-    /// It takes a kernel matrix in place of points.
-    pub matrix: bool,
+    /// Its kernel values can be computed in another precision than f64.
+    pub precision: bool,
     /// It takes sampled functions in place of points, or of a network.
     pub functions: bool,
     /// It takes a network with its parameters.
     pub networks: bool,
     /// It reads rows in blocks.
     pub blocks: bool,
+    /// It takes a kernel matrix in place of points.
+    pub matrix: bool,
     /// Ranks of a distributed run may each hold a part of the points.
     pub shards: bool,
 }

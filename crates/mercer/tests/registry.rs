@@ -1,7 +1,7 @@
-//! Every entry of the registry: it is built by its name, takes its own options, and refuses all others by name.
+//! Every family of the registry: an entry is built by its name, takes its own options, and refuses all others by name.
 
 use mercer::learn;
-use mercer::options::{Kind, Opt, Options, Spelling};
+use mercer::options::{Builds, Family, Kind, Opt, Options, Spelling};
 use mercer::spectrum::Size;
 use serde_json::{Map, Value, json};
 
@@ -11,20 +11,26 @@ fn given(option: &str, value: Value, spelling: Spelling) -> Options {
     Options::new(Map::from_iter([(option.to_owned(), value)]), spelling)
 }
 
+fn refused<T: Builds>(family: &Family<T>, known: &T, entry: &str, options: Options) -> String {
+    family.build(entry, options, known).err().unwrap_or_else(|| panic!("{entry} took it")).to_string()
+}
+
 fn refusal(entry: &str, options: Options) -> String {
-    learn::spectra().build(entry, options, &SIZE).err().expect("a refusal").to_string()
+    refused(learn::spectra(), &SIZE, entry, options)
 }
 
 /// A value that the option takes.
 fn taken(option: &Opt) -> Value {
     match option.kind {
         Kind::Count(least) => json!(least.max(7)),
+        Kind::Between(least, most) => json!(7.clamp(least, most)),
         Kind::Positive | Kind::NonNegative => json!(0.25),
         Kind::Or(_, words) => json!(words[0]),
         Kind::Word(words) => json!(words()[0]),
         Kind::Text => json!("dense(8) relu dense(1)"),
         Kind::File => json!("state.checkpoint"),
         Kind::Flag => json!(true),
+        Kind::ClassWeights => json!("balanced"),
     }
 }
 
@@ -32,12 +38,14 @@ fn taken(option: &Opt) -> Value {
 fn out_of_range(option: &Opt) -> Vec<Value> {
     match option.kind {
         Kind::Count(least) => vec![json!(-1), json!(1.5), json!("ten"), json!(least as i64 - 1)],
+        Kind::Between(least, most) => vec![json!(least as i64 - 1), json!(most + 1), json!("ten")],
         Kind::Positive => vec![json!(0), json!(-0.5), json!("fast")],
         Kind::NonNegative => vec![json!(-0.5), json!("fast")],
         Kind::Or(..) => vec![json!("no-such-word"), json!(-1)],
         Kind::Word(_) => vec![json!("no-such-word"), json!(3)],
         Kind::Text | Kind::File => vec![json!(3)],
         Kind::Flag => vec![json!("yes"), json!(1)],
+        Kind::ClassWeights => vec![json!("rare"), json!([["rare", 0]])],
     }
 }
 
@@ -51,46 +59,38 @@ fn every_method_goes_by_its_name_and_by_its_aliases() {
     assert!(refusal("nystroem", Options::none()).contains("did you mean 'nystrom'?"));
 }
 
-#[test]
-fn an_entry_takes_its_options_and_refuses_all_others_by_name() {
-    let spectra = learn::spectra();
-    for entry in &spectra.entries {
-        for option in spectra.options() {
+/// The contract of a family: its entries take their own options, and refuse all others and values out of range by name.
+fn keeps_the_contract<T: Builds>(family: &Family<T>, known: &T) {
+    for entry in &family.entries {
+        for option in family.options() {
             for spelling in [Spelling::Program, Spelling::Python] {
                 let options = given(option.name, taken(option), spelling);
+                let name = spelling.option(option.name);
                 if entry.options.iter().any(|own| own.name == option.name) {
-                    let built = spectra.build(entry.name, options, &SIZE).err().map(|e| e.to_string());
-                    // What goes with a checkpoint only is refused without it, by name.
-                    assert!(built.is_none_or(|e| e.contains("needs") && e.contains(&spelling.option(option.name))));
+                    let built = family.build(entry.name, options, known).err().map(|e| e.to_string());
+                    // What goes with another option only is refused without it, by name.
+                    assert!(built.as_ref().is_none_or(|e| e.contains(&name)), "{}: {built:?}", entry.name);
                 } else {
-                    let said = refusal(entry.name, options);
-                    let start = format!(
-                        "the method {} does not take {}, which is for",
-                        entry.name,
-                        spelling.option(option.name)
-                    );
+                    let said = refused(family, known, entry.name, options);
+                    let start = format!("the {} {} does not take {name}, which is for", family.noun, entry.name);
                     assert!(said.starts_with(&start), "{said}");
                 }
+            }
+        }
+        for option in &entry.options {
+            for value in out_of_range(option) {
+                let name = Spelling::Python.option(option.name);
+                let said = refused(family, known, entry.name, given(option.name, value.clone(), Spelling::Python));
+                let refuses = said.starts_with(&format!("{name} cannot be `{value}`"));
+                assert!(refuses || said.contains("needs checkpoint"), "{}: {said}", entry.name);
             }
         }
     }
 }
 
 #[test]
-fn a_value_out_of_range_is_refused_with_the_option_and_the_value() {
-    let spectra = learn::spectra();
-    for entry in &spectra.entries {
-        for option in &entry.options {
-            for value in out_of_range(option) {
-                let said = refusal(entry.name, given(option.name, value.clone(), Spelling::Python));
-                let name = Spelling::Python.option(option.name);
-                assert!(
-                    said.starts_with(&format!("{name} cannot be `{value}`")) || said.contains("needs checkpoint"),
-                    "{said}"
-                );
-            }
-        }
-    }
+fn methods_for_eigenpairs_keep_the_contract() {
+    keeps_the_contract(learn::spectra(), &SIZE);
 }
 
 #[test]
