@@ -36,7 +36,7 @@ pub(crate) use richardson::Richardson;
 
 use crate::apply::HeldOutError;
 use crate::apply::solvers::conjugate_gradients::{Converged, excess, largest};
-use crate::apply::solvers::monitor::{Monitor, load_curves, load_panel, save_panel};
+use crate::apply::solvers::monitor::{Monitor, SolverName, load_curves, load_panel, save_panel};
 use crate::linalg::{Panel, Part};
 use crate::model::Bundle;
 use crate::operator::Operator;
@@ -65,6 +65,11 @@ impl EpochSolver {
             EpochSolver::EigenPro => "EigenPro",
             EpochSolver::Askotch => "ASkotch",
         }
+    }
+
+    /// Its name, and what it counts.
+    pub(crate) fn named(self) -> SolverName {
+        SolverName { name: self.name(), unit: "epoch" }
     }
 
     /// Whether it takes blocks of rows, which must then come in random order.
