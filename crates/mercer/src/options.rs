@@ -20,6 +20,8 @@ pub enum Kind {
     Positive,
     /// A finite number from zero.
     NonNegative,
+    /// A number between zero and one.
+    Share,
     /// What the kind takes, or one of these words.
     Or(&'static Kind, &'static [&'static str]),
     /// One of a few words.
@@ -46,7 +48,9 @@ impl Kind {
     pub fn parse(&self, text: &str) -> Result<Value, String> {
         let value = match self {
             Kind::Count(_) | Kind::Between(..) => text.parse::<u64>().map(Value::from).unwrap_or(Value::Null),
-            Kind::Positive | Kind::NonNegative => text.parse::<f64>().map(Value::from).unwrap_or(Value::Null),
+            Kind::Positive | Kind::NonNegative | Kind::Share => {
+                text.parse::<f64>().map(Value::from).unwrap_or(Value::Null)
+            }
             Kind::Or(_, words) if words.contains(&text) => Value::from(text),
             Kind::Or(kind, _) => kind.parse(text).unwrap_or(Value::Null),
             Kind::Word(_) | Kind::Text | Kind::File => Value::from(text),
@@ -66,6 +70,7 @@ impl Kind {
             Kind::Between(least, most) => value.as_u64().is_some_and(|v| (*least..=*most).contains(&v)),
             Kind::Positive => value.as_f64().is_some_and(|v| v.is_finite() && v > 0.0),
             Kind::NonNegative => value.as_f64().is_some_and(|v| v.is_finite() && v >= 0.0),
+            Kind::Share => value.as_f64().is_some_and(|v| 0.0 < v && v < 1.0),
             Kind::Or(kind, words) => {
                 value.as_str().is_some_and(|word| words.contains(&word)) || kind.check(value).is_ok()
             }
@@ -93,6 +98,7 @@ impl Kind {
             Kind::Between(least, most) => format!("a whole number from {least} to {most}"),
             Kind::Positive => "a number above 0".into(),
             Kind::NonNegative => "a number of at least 0".into(),
+            Kind::Share => "a number above 0 and below 1".into(),
             Kind::Or(kind, words) => format!("{}, or {}", kind.values(), words.join(" or ")),
             Kind::Word(words) => words().join(" or "),
             Kind::Text | Kind::File => "a text".into(),

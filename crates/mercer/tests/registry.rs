@@ -26,7 +26,7 @@ fn taken(option: &Opt) -> Value {
     match option.kind {
         Kind::Count(least) => json!(least.max(7)),
         Kind::Between(least, most) => json!(7.clamp(least, most)),
-        Kind::Positive | Kind::NonNegative => json!(0.25),
+        Kind::Positive | Kind::NonNegative | Kind::Share => json!(0.25),
         Kind::Or(_, words) => json!(words[0]),
         Kind::Word(words) => json!(words()[0]),
         Kind::Text => json!("dense(8) relu dense(1)"),
@@ -43,6 +43,7 @@ fn out_of_range(option: &Opt) -> Vec<Value> {
         Kind::Between(least, most) => vec![json!(least as i64 - 1), json!(most + 1), json!("ten")],
         Kind::Positive => vec![json!(0), json!(-0.5), json!("fast")],
         Kind::NonNegative => vec![json!(-0.5), json!("fast")],
+        Kind::Share => vec![json!(0), json!(1), json!("half")],
         Kind::Or(..) => vec![json!("no-such-word"), json!(-1)],
         Kind::Word(_) => vec![json!("no-such-word"), json!(3)],
         Kind::Text | Kind::File => vec![json!(3)],

@@ -337,7 +337,8 @@ impl Regress {
             "iterations": learnt.convergence.iterations, "residual": learnt.convergence.residual,
             "seconds": origin.seconds, "out": out,
         });
-        object[if learnt.measure == "log loss" { "left_out_log_loss" } else { "left_out_mse" }] = json!(left_out);
+        let measure = learnt.measure.replace("mean squared error", "mse").replace(' ', "_");
+        object[format!("left_out_{measure}")] = json!(left_out);
         let Convergence { curve, held_out, .. } = &learnt.convergence;
         if !curve.is_empty() {
             object["curve"] = json!(curve);

@@ -97,20 +97,7 @@ impl Objective {
     /// The objective that the options ask for, of a method on features.
     pub fn of(o: &mut Options) -> Result<Objective> {
         let loss = o.take_word(&LOSS, &Loss::NAMED)?.unwrap_or_default();
-        let (given, folds) = (o.take_number(&ALPHA)?.flatten(), o.take::<usize>(&CV)?);
-        let alpha = match (given, folds) {
-            (Some(_), Some(_)) => {
-                return Err(Error::input(format!(
-                    "{} chooses {}; leave one of them out, or give {}",
-                    o.option(&CV),
-                    o.option(&ALPHA),
-                    o.spelling().set(ALPHA.name, "auto")
-                )));
-            }
-            (Some(value), None) => Alpha::Fixed(value),
-            (None, Some(folds)) => Alpha::CrossValidation { folds },
-            (None, None) => Alpha::LeaveOneOut,
-        };
+        let alpha = AlphaOptions::of(o)?;
         Ok(Objective { loss, alpha, class_weights: ClassWeights::of(o)?, spelling: o.spelling() })
     }
 
@@ -143,6 +130,28 @@ impl Objective {
             self.spelling.option(LOSS.name)
         );
         Ok(())
+    }
+}
+
+/// How α is given or found.
+pub(crate) struct AlphaOptions;
+
+impl AlphaOptions {
+    /// The options of [`AlphaOptions::of`].
+    pub const OPTIONS: [&'static Opt; 2] = [&ALPHA, &CV];
+
+    pub fn of(o: &mut Options) -> Result<Alpha> {
+        match (o.take_number(&ALPHA)?.flatten(), o.take::<usize>(&CV)?) {
+            (Some(_), Some(_)) => Err(Error::input(format!(
+                "{} chooses {}; leave one of them out, or give {}",
+                o.option(&CV),
+                o.option(&ALPHA),
+                o.spelling().set(ALPHA.name, "auto")
+            ))),
+            (Some(value), None) => Ok(Alpha::Fixed(value)),
+            (None, Some(folds)) => Ok(Alpha::CrossValidation { folds }),
+            (None, None) => Ok(Alpha::LeaveOneOut),
+        }
     }
 }
 

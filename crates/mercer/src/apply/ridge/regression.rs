@@ -15,7 +15,7 @@ pub(crate) static SOLVER: Opt = Opt::new(
     "solver",
     "SOLVER",
     Kind::Word(|| DenseSolver::NAMED.map(|(word, _)| word).to_vec()),
-    "how the linear system of ridge is solved [default: by size and memory]",
+    "how the linear system is solved [default: by size and memory]",
 );
 
 /// The solvers that have a word.
