@@ -173,6 +173,34 @@ fn conjugate_gradients_that_end_early_still_predict() {
     }
 }
 
+/// A share of the rows lies below a quantile, and its model predicts the same after it is read back.
+#[test]
+fn quantiles_are_learnt_and_predicted() {
+    let folder = Folder::new();
+    table(&folder, "numbers.csv", 200, number);
+    let targets = std::fs::read_to_string(folder.join("numbers.csv")).unwrap();
+    let targets: Vec<f64> = targets.lines().skip(1).map(|l| l.rsplit(',').next().unwrap().parse().unwrap()).collect();
+    for quantile in [0.2, 0.9] {
+        let line = format!("regress numbers.csv --target y --method quantile --quantile {quantile} --kernel rbf(1)");
+        let found = folder.object(&format!("{line} --model m.mercer"));
+        assert_eq!(found["method"], "quantile");
+        assert!(found["left_out_pinball_loss"].as_f64().unwrap() < 0.2 && found["tried"].as_array().unwrap().len() == 6);
+        assert!(found["residual"].as_f64().unwrap() < 1e-9, "{found}");
+        let again = folder.object("predict m.mercer numbers.csv --out p.csv");
+        assert_eq!(again["test"], found["train"]);
+        let predicted = std::fs::read_to_string(folder.join("p.csv")).unwrap();
+        let predicted = predicted.lines().skip(1).map(|l| l.parse::<f64>().unwrap());
+        let below = targets.iter().zip(predicted).filter(|(y, f)| **y < f - 1e-6).count() as f64 / 200.0;
+        assert!(below <= quantile && below > quantile - 0.15, "{quantile}: {below}");
+    }
+    let said = folder.said("regress numbers.csv --target y --method quantile --kernel rbf(1) --alpha 0.1");
+    assert!(said.contains("the interior-point method took"), "{said}");
+    let refuses = |more: &str, words: &str| folder.refuses(&format!("regress numbers.csv --target y {more}"), words);
+    refuses("--method quantile --quantile 1", "a number above 0 and below 1");
+    refuses("--quantile 0.5", "the method auto does not take --quantile, which is for quantile");
+    refuses("--method quantile --alpha 0", "an α above 0");
+}
+
 #[test]
 fn a_search_shows_what_it_tried() {
     let folder = Folder::new();

@@ -4,6 +4,7 @@ import pickle
 
 import numpy as np
 import pytest
+import scipy.optimize
 import sklearn.decomposition
 import sklearn.gaussian_process
 import sklearn.kernel_approximation
@@ -54,6 +55,23 @@ def test_kernel_ridge_is_that_of_scikit_learn(kernel, parameters):
 def test_every_way_of_ridge_learns(method):
     ridge = mercer.KernelRidge(alpha="auto", kernel="rbf(lengthscale=median)", method=method, fit_intercept=True).fit(X, Y)
     assert ridge.score(NEW, np.sin(NEW[:, 0]) + 0.1 * NEW[:, 1]) > 0.9 and ridge.alpha_ > 0
+
+
+def test_a_quantile_is_that_of_the_dual_quadratic_program():
+    """The dual `max aᵀy − ½aᵀHa`, `q − 1 ≤ a ≤ q`, `Σ a = 0`, by scipy's SLSQP."""
+    x, y, q, alpha = X[:40], Y[:40] + 0.3 * np.random.default_rng(3).normal(size=40), 0.7, 0.2
+    loss = lambda r: np.maximum(q * r, (q - 1) * r)  # noqa: E731
+    spread = loss(y - np.sort(y)[int(q * 40)]).mean()
+    h = spread / alpha * mercer.kernel("rbf(1)")(x)
+    found = scipy.optimize.minimize(
+        lambda a: a @ h @ a / 2 - a @ y, np.zeros(40), jac=lambda a: h @ a - y, method="SLSQP", bounds=[(q - 1, q)] * 40,
+        constraints={"type": "eq", "fun": np.sum, "jac": np.ones_like}, options={"maxiter": 1000, "ftol": 1e-14},
+    )  # fmt: skip
+    f = h @ found.x
+    own = mercer.QuantileRegressor(q, alpha=alpha, kernel="rbf(1)").fit(x, y).predict(x)
+    np.testing.assert_allclose(own - own.mean(), f - f.mean(), atol=2e-4)
+    best = min(loss(y - f - b).sum() for b in y - f)
+    assert loss(y - own).sum() == pytest.approx(best, rel=1e-3)
 
 
 @pytest.mark.parametrize(

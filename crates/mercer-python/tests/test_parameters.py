@@ -125,7 +125,7 @@ def test_parameters_are_those_of_the_registry():
     assert names[0] == "alpha" and {"tolerance", "iterations", "criterion", "search", "checkpoint", "solver"} < set(names)
     assert not {"loss", "class_weight", "metric", "time"} & set(names)
     assert mercer.KernelClassifier().get_params() | {"loss": None, "alpha": "auto", "method": "auto"} == mercer.KernelClassifier().get_params()
-    for kind in (mercer.KernelRidge, mercer.NadarayaWatson, mercer.RecursiveFeatureMachine, mercer.NtkEnsemble):
+    for kind in (mercer.KernelRidge, mercer.NadarayaWatson, mercer.RecursiveFeatureMachine, mercer.NtkEnsemble, mercer.QuantileRegressor):
         documented = {name.strip() for line in kind.__doc__.splitlines() if " : " in line for name in line.split(" : ")[0].split(",")}
         assert set(inspect.signature(kind).parameters) <= documented
     assert mercer.KernelRidge(2.0, kernel="rbf").alpha == 2.0
@@ -172,6 +172,8 @@ SENTENCES = [
     (mercer.KernelRidge(kernel="linear", method="linear", precision="f32"), "precision f32 is for methods on kernel values"),
     (mercer.RecursiveFeatureMachine(rounds=-1), "rounds cannot be `-1`: it must be a whole number from 0 to 100"),
     (mercer.NadarayaWatson(bandwidth=0.0), "bandwidth cannot be `0.0`: it must be a number above 0, or auto"),
+    (mercer.QuantileRegressor(1.0), "quantile cannot be `1.0`: it must be a number above 0 and below 1"),
+    (mercer.QuantileRegressor(0.3, kernel="precomputed"), "the method quantile needs a kernel expression"),
     (mercer.NtkEnsemble(time=-1.0), "time cannot be `-1.0`: it must be a number of at least 0, or inf or infinity"),
     (mercer.KernelRidge(fit_intercept="yes"), "fit_intercept must be True, False or 'auto'"),
     (mercer.KernelRidge(kernel="rbf", method="nystrom", fit_intercept=False), "the method nystrom always has an intercept"),

@@ -79,12 +79,13 @@ def test_kernel_matrices(files):
         (["--method", "eigenpro", "--rank", 50], mercer.KernelRidge(alpha="auto", kernel="rbf(lengthscale=median)", method="eigenpro", rank=50)),
         (["--solver", "cg", "--tolerance", 1e-4], mercer.KernelRidge(alpha="auto", kernel="rbf(lengthscale=median)", method="auto", solver="cg", tolerance=1e-4)),
         (["--search", "rbf,matern32", "--criterion", "likelihood"], mercer.KernelRidge(alpha="auto", method="auto", search="rbf,matern32", criterion="likelihood")),
+        (["--method", "quantile", "--quantile", 0.8], mercer.QuantileRegressor(0.8)),
         (["--method", "ntk-ensemble", "--time", 50], mercer.NtkEnsemble(time=50)),
         (["--method", "nadaraya-watson"], mercer.NadarayaWatson()),
         (["--kernel", "matern32(lengthscale=auto)"], mercer.KernelRidge(alpha="auto", kernel="matern32(lengthscale=auto)", method="auto", fit_intercept=True)),
         (["--method", "rfm", "--rounds", 1], mercer.RecursiveFeatureMachine(kernel="rbf(lengthscale=median)", rounds=1)),
     ],
-    ids=["auto", "alpha", "nystrom", "random-features", "askotch", "eigenpro", "cg", "kernels", "ntk-ensemble", "nadaraya-watson", "search", "rfm"],
+    ids=["auto", "alpha", "nystrom", "random-features", "askotch", "eigenpro", "cg", "kernels", "quantile", "ntk-ensemble", "nadaraya-watson", "search", "rfm"],
 )
 def test_regression(files, way, estimator):
     run("regress", files / "train.csv", "--target", "y", "--scale", "none", *way, "--predict", files / "test.csv", "--out", files / "p.npy")

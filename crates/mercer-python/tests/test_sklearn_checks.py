@@ -24,6 +24,7 @@ import mercer
         mercer.KernelClassifier(loss="logistic", method="nystrom"),
         mercer.KernelRidge(method="askotch", kernel="rbf(lengthscale=median)"),
         mercer.NtkEnsemble(),
+        mercer.QuantileRegressor(alpha=0.1),
         mercer.NadarayaWatson(),
         mercer.NadarayaWatsonClassifier(),
         mercer.GaussianProcessRegressor(n_restarts_optimizer=0),

@@ -26,6 +26,7 @@ from ._predict import (
     NadarayaWatson,
     NadarayaWatsonClassifier,
     NtkEnsemble,
+    QuantileRegressor,
     RecursiveFeatureMachine,
     RecursiveFeatureMachineClassifier,
 )
@@ -51,6 +52,7 @@ __all__ = [
     "NtkEnsemble",
     "Nystroem",
     "Operator",
+    "QuantileRegressor",
     "RBFSampler",
     "RecursiveFeatureMachine",
     "RecursiveFeatureMachineClassifier",

@@ -270,6 +270,20 @@ class NtkEnsemble(_WithDeviations, _Regression):
     """
 
 
+@parameters(_FAMILY, ["quantile"], first="quantile")
+class QuantileRegressor(_Regressor, _Regression):
+    """Kernel quantile regression: the number that a share of the targets lies below, by the pinball loss.
+
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> x = rng.uniform(0, 3, size=(200, 1))
+    >>> y = x[:, 0] * (1 + rng.normal(size=200))
+    >>> below = y < QuantileRegressor(0.9, alpha=0.1).fit(x, y).predict(x)
+    >>> bool(0.85 < below.mean() <= 0.9)
+    True
+    """
+
+
 class _Process(_Predictor):
     degree: float = 3
     coef0: float = 1

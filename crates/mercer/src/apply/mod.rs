@@ -20,6 +20,7 @@
 //! | [`IterativeProcess`] | the same by conjugate gradients on all points, for many of them |
 //! | [`GaussianProcessClassifier`] | classes with probabilities, by Laplace's approximation |
 //! | [`NtkEnsemble`] | the mean and the spread of infinitely wide networks, trained for a time |
+//! | [`QuantileRegression`] | the number that a share of the targets lies below |
 //! | [`SpectralRidge`] | ridge regression on the eigenfunctions of a [`Spectrum`](crate::spectrum::Spectrum) |
 //! | [`filter`] | ridge regression seen as a low-pass filter; how fast a spectrum falls |
 //!
@@ -100,6 +101,7 @@ pub use ridge::filter;
 pub use ridge::kernel_ridge::{FittedRidge, Ridge, RidgeSolver};
 pub use ridge::nadaraya_watson::{Averages, Bandwidth, FittedNadarayaWatson, NadarayaWatson};
 pub use ridge::ntk_ensemble::{FittedNtkEnsemble, NtkEnsemble};
+pub use ridge::quantile_regression::{FittedQuantileRegression, QuantileRegression};
 pub use ridge::spectral_ridge::{FittedSpectralRidge, SpectralRidge};
 pub use search::automatic::Learner;
 pub use search::criterion::Criterion;

@@ -3,8 +3,8 @@
 use super::{
     Averages, FittedCode, FittedEigenmaps, FittedFeatureLogistic, FittedFeatureProcess, FittedFeatureRidge,
     FittedGaussianProcess, FittedGaussianProcessClassifier, FittedIterativeProcess, FittedKernelPca, FittedLogistic,
-    FittedNadarayaWatson, FittedNtkEnsemble, FittedRecursiveFeatureMachine, FittedRidge, FittedSpectralRidge,
-    Importances, PairCertificate,
+    FittedNadarayaWatson, FittedNtkEnsemble, FittedQuantileRegression, FittedRecursiveFeatureMachine, FittedRidge,
+    FittedSpectralRidge, Importances, PairCertificate,
 };
 use crate::compute::Device;
 use crate::data::{Schema, Target};
@@ -323,6 +323,9 @@ impl Fitted {
             FittedCode::KIND => Fitted::transform(FittedCode::unpack(bundle, device)?)?,
             FittedNadarayaWatson::KIND => Fitted::Predict(Box::new(FittedNadarayaWatson::unpack(bundle, device)?)),
             FittedNtkEnsemble::KIND => Fitted::Predict(Box::new(FittedNtkEnsemble::unpack(bundle, device)?)),
+            FittedQuantileRegression::KIND => {
+                Fitted::Predict(Box::new(FittedQuantileRegression::unpack(bundle, device)?))
+            }
             FittedRidge::KIND => Fitted::Predict(Box::new(FittedRidge::unpack(bundle, device)?)),
             FittedLogistic::KIND => Fitted::Predict(Box::new(FittedLogistic::unpack(bundle, device)?)),
             FittedSpectralRidge::KIND => Fitted::Predict(Box::new(FittedSpectralRidge::unpack(bundle, device)?)),

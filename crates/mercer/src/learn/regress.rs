@@ -3,8 +3,8 @@
 use crate::apply::regression::on_features::OnFeatures;
 use crate::apply::regression::on_landmarks::OnLandmarks;
 use crate::apply::{
-    Examples, HeldOutRows, Learner, NadarayaWatson, NtkEnsemble, Outcome, RecursiveFeatureMachine, Regression,
-    RegressionTask, Ridge, SpectralRidge,
+    Examples, HeldOutRows, Learner, NadarayaWatson, NtkEnsemble, Outcome, QuantileRegression, RecursiveFeatureMachine,
+    Regression, RegressionTask, Ridge, SpectralRidge,
 };
 use crate::data::BlockDataset;
 use crate::options::Family;
@@ -34,6 +34,7 @@ pub fn regressions() -> &'static Family<RegressionTask> {
                 krill,
                 RecursiveFeatureMachine::entry(),
                 NtkEnsemble::entry(),
+                QuantileRegression::entry(),
             ],
             renamed: &[],
         }

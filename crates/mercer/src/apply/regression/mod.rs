@@ -11,7 +11,7 @@ pub(crate) mod options;
 pub(crate) mod outcome;
 pub(crate) mod searched;
 
-pub(crate) use options::{IterationOptions, KernelOptions, Objective, RANK};
+pub(crate) use options::{AlphaOptions, IterationOptions, KernelOptions, Objective, RANK};
 pub(crate) use searched::{Searched, UnderKernel};
 
 use crate::apply::{HeldOutRows, Monitoring};

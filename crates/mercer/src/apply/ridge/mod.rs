@@ -5,6 +5,7 @@ pub mod filter;
 pub(crate) mod kernel_ridge;
 pub(crate) mod nadaraya_watson;
 pub(crate) mod ntk_ensemble;
+pub(crate) mod quantile_regression;
 pub(crate) mod refinement;
 pub(crate) mod regression;
 pub(crate) mod sharded_points;
