@@ -2,9 +2,9 @@
 
 use super::snapshots::Plan;
 use super::{Classifier, Labelled, Number, Quality, Snapshots, linearised};
+use crate::bundle::Bundle;
 use crate::compute::ledger::ran;
 use crate::compute::{self, Math, Move, Rule, Tensor};
-use crate::model::Bundle;
 use crate::net::{LayerSpec, Mode, Optimizer, Schedule, ScheduleKind, Workspace};
 use crate::rng::Rng;
 use crate::training::{
