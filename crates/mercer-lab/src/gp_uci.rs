@@ -1,5 +1,6 @@
 //! Gaussian-process regression on nine tables of the UCI repository, on their published splits: error, log likelihood and coverage.
 
+use crate::statistics::mean_and_error;
 use crate::{Column, Options, Shown, report, sentence, table};
 use mercer::apply::{FeatureProcess, Fit, GaussianProcess, IntervalReport, Predict, ProcessFeatures, Tuning};
 use mercer::data::{Dataset, ReadOptions, Scaler, Scaling, Target, open};
@@ -61,11 +62,7 @@ struct Measured {
 impl Measured {
     /// Mean and standard error over the splits.
     fn summary(&self, of: fn(&IntervalReport) -> f64) -> (f64, f64) {
-        let values: Vec<f64> = self.reports.iter().map(of).collect();
-        let n = values.len() as f64;
-        let mean = values.iter().sum::<f64>() / n;
-        let variance = values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / (n - 1.0).max(1.0);
-        (mean, (variance / n).sqrt())
+        mean_and_error(&self.reports.iter().map(of).collect::<Vec<f64>>())
     }
 }
 

@@ -3,9 +3,9 @@
 //! The whole representation is `Φ(x) = (√μ_1 ψ_1(x), …, √μ_K ψ_K(x))`, whose products are the kernel's. Turned by a random orthogonal
 //! matrix it has the same products and no order: what a representation is that nothing has ordered.
 
-use crate::{Options, Shown, compared, report, sentence, table};
+use crate::{Options, Shown, compared, report, sentence, table, two_parts};
 use mercer::classifier::Estimate;
-use mercer::data::{Dataset, ReadOptions, Target, catalogue, open};
+use mercer::data::{Dataset, Target, catalogue};
 use mercer::kernel::Expression;
 use mercer::linalg::{eigh, matmul};
 use mercer::operator::Precision;
@@ -184,13 +184,9 @@ fn run(config: &Config, context: &FitContext<'_>) -> Result<Results> {
 
 /// Items and queries, drawn at random from one set.
 fn data(config: &Config) -> Result<[Dataset; 2]> {
-    let all = open(&config.data, &ReadOptions::default())?;
-    let wanted = config.items + config.queries;
-    if all.n() < wanted {
-        return Err(Error::input(format!("{} has {} rows, and {wanted} are needed", config.data, all.n())));
-    }
-    let rows = Rng::new(config.seed).fork(0x6461_7461).sample(all.n(), wanted);
-    Ok([&rows[..config.items], &rows[config.items..]].map(|rows| all.select(rows)))
+    let rng = Rng::new(config.seed).fork(0x6461_7461);
+    let (set, parts) = two_parts(&config.data, [config.items, config.queries], rng)?;
+    Ok(parts.map(|rows| set.select(&rows)))
 }
 
 pub(crate) fn classes(data: &Dataset) -> Result<Vec<usize>> {

@@ -1,6 +1,6 @@
 //! Means over runs with their intervals, and lines through points.
 
-use mercer_figure::text;
+use mercer_figure::{Plot, text};
 use serde::Serialize;
 
 /// A mean over independent runs and the half width of its 95 % interval by Student's t.
@@ -43,6 +43,28 @@ impl Interval {
             false => text::number(self.mean, 3),
         }
     }
+}
+
+/// A line through the means with markers, and the band of the intervals. On a logarithmic axis no band reaches below the share
+/// `1/lowest` of its mean.
+pub fn with_intervals(
+    plot: Plot,
+    name: impl Into<String>,
+    x: &[f64],
+    values: &[Interval],
+    lowest: Option<f64>,
+) -> Plot {
+    let line = |of: &dyn Fn(&Interval) -> f64| values.iter().map(of).collect::<Vec<f64>>();
+    let low = line(&|i| (i.mean - i.half_width).max(lowest.map_or(f64::NEG_INFINITY, |lowest| i.mean / lowest)));
+    plot.line(name, x, &line(&|i| i.mean)).markers().band(&low, &line(&|i| i.mean + i.half_width))
+}
+
+/// The mean of values, and its standard error.
+pub fn mean_and_error(values: &[f64]) -> (f64, f64) {
+    let n = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / n;
+    let variance = values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / (n - 1.0).max(1.0);
+    (mean, (variance / n).sqrt())
 }
 
 /// The line `y ≈ intercept + slope·x` of least squares.

@@ -113,6 +113,17 @@ impl fmt::Debug for KeptGroup {
     }
 }
 
+/// Panics unless `all` has room for `own` of each of `size` ranks.
+fn check_gather(size: usize, own: &[u8], all: &[u8]) {
+    assert_eq!(all.len(), size * own.len(), "room for all ranks");
+}
+
+/// Panics unless both messages have a part for each of `size` ranks; the length of a part.
+fn part_of_each(size: usize, sent: &[u8], received: &[u8]) -> usize {
+    assert!(sent.len() == received.len() && sent.len().is_multiple_of(size), "a part for each rank");
+    sent.len() / size
+}
+
 /// Bytes of one message, at most.
 const MESSAGE: usize = 1 << 24;
 

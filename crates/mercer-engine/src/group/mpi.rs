@@ -2,7 +2,7 @@
 
 use super::abi::{Api, Handle, names};
 use super::heartbeat::Heartbeat;
-use super::{Launcher, Ranks};
+use super::{Launcher, Ranks, check_gather, part_of_each};
 use crate::{Error, Result, fail_if};
 use std::ffi::c_int;
 use std::sync::{Mutex, MutexGuard};
@@ -216,7 +216,7 @@ impl Ranks for Mpi {
     }
 
     fn all_gather(&self, own: &[u8], all: &mut [u8]) -> Result<()> {
-        assert_eq!(all.len(), self.size * own.len(), "room for all ranks");
+        check_gather(self.size, own, all);
         let count = own.len() as c_int;
         self.wait(self.begin("MPI_Iallgather", |api, request| {
             let (own, all, byte) = (own.as_ptr().cast(), all.as_mut_ptr().cast(), api.byte);
@@ -226,8 +226,7 @@ impl Ranks for Mpi {
     }
 
     fn all_to_all(&self, sent: &[u8], received: &mut [u8]) -> Result<()> {
-        assert!(sent.len() == received.len() && sent.len().is_multiple_of(self.size), "a part for each rank");
-        let count = (sent.len() / self.size) as c_int;
+        let count = part_of_each(self.size, sent, received) as c_int;
         self.wait(self.begin("MPI_Ialltoall", |api, request| {
             let (sent, received, byte) = (sent.as_ptr().cast(), received.as_mut_ptr().cast(), api.byte);
             // SAFETY: as above.

@@ -1,6 +1,6 @@
 //! Ranks without MPI: each has a GPU, and what they tell each other goes by NCCL through the memory of their GPUs.
 
-use super::{Ranks, Rendezvous};
+use super::{Ranks, Rendezvous, check_gather, part_of_each};
 use crate::Result;
 use crate::compute::Device;
 use crate::compute::cuda::{Buffer, Gpu, Message, Nccl, gpu};
@@ -56,7 +56,7 @@ impl Ranks for NcclRanks {
     }
 
     fn all_gather(&self, own: &[u8], all: &mut [u8]) -> Result<()> {
-        assert_eq!(all.len(), self.size * own.len(), "room for all ranks");
+        check_gather(self.size, own, all);
         let nccl = self.turn();
         let (sent, mut received) = (self.there(own)?, self.room(all.len())?);
         nccl.all_gather(&sent, &mut received)?;
@@ -64,8 +64,7 @@ impl Ranks for NcclRanks {
     }
 
     fn all_to_all(&self, sent: &[u8], received: &mut [u8]) -> Result<()> {
-        assert!(sent.len() == received.len() && sent.len().is_multiple_of(self.size), "a part for each rank");
-        let (nccl, length) = (self.turn(), sent.len() / self.size);
+        let (nccl, length) = (self.turn(), part_of_each(self.size, sent, received));
         let (there, mut room) = (self.there(sent)?, self.room(received.len())?);
         let parts: Vec<Message> =
             (0..self.size).map(|rank| Message { rank, at: rank * length, bytes: length }).collect();

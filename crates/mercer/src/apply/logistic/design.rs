@@ -73,12 +73,7 @@ impl<'a> Design<'a> {
         context: &FitContext,
     ) -> Result<Design<'a>> {
         let n = weights.len();
-        let other = memory(n, p, classes);
-        context.budget.require(
-            format!("logistic regression of {n} points on {p} features with {classes} classes"),
-            other,
-            "use fewer features",
-        )?;
+        let other = require_memory(n, (p, classes), "points", context)?;
         let stored = context.budget.allows(other.saturating_add(8 * (n as u64).saturating_mul(p as u64)));
         let features = match stored {
             true => Source::Stored(all_rows(features, n, p, context)?),
@@ -95,12 +90,7 @@ impl<'a> Design<'a> {
         constant: Constant,
         context: &FitContext,
     ) -> Result<Design<'a>> {
-        let n = weights.len();
-        context.budget.require(
-            format!("logistic regression of {n} rows in blocks on {p} features with {classes} classes"),
-            memory(n, p, classes),
-            "use fewer features",
-        )?;
+        require_memory(weights.len(), (p, classes), "rows in blocks", context)?;
         Design::of(Source::InBlocks(features), weights, constant)
     }
 
@@ -291,6 +281,14 @@ fn all_rows(features: FeatureRows, n: usize, p: usize, context: &FitContext) -> 
         context.progress.step("features", i * BLOCK + rows.len(), n, "");
     }
     Ok(phi)
+}
+
+/// Refuses a regression of n `rows` that the budget has no room for; the bytes that it takes beside stored features.
+fn require_memory(n: usize, (p, classes): (usize, usize), rows: &str, context: &FitContext) -> Result<u64> {
+    let bytes = memory(n, p, classes);
+    let what = format!("logistic regression of {n} {rows} on {p} features with {classes} classes");
+    context.budget.require(what, bytes, "use fewer features")?;
+    Ok(bytes)
 }
 
 /// Bytes that a logistic regression takes beside stored features: six matrices of scores, the parts of sums over rows, the sample
