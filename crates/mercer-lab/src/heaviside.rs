@@ -7,7 +7,7 @@
 use crate::statistics::{Interval, exponent, with_intervals};
 use crate::{Findings, Options, Shown, table};
 use mercer::apply::{Alpha, Fit, Predict, Ridge};
-use mercer::classifier::{Classifier, Labelled, Settings, Standardizer, train};
+use mercer::classifier::{Classifier, Settings, Standardizer, train};
 use mercer::compute::Rule;
 use mercer::data::{Dataset, Target};
 use mercer::kernel::Kernel;
@@ -87,8 +87,7 @@ fn best_ridge(name: &str, x: ArrayView2<f64>, y: &[f64], truth: &[f64], context:
 
 /// The values on the grid of a trained network; that of the last step.
 fn network(x: ArrayView2<f64>, y: &[f64], config: &Config, seed: u64, context: &FitContext) -> Result<Vec<f64>> {
-    let data = Dataset::new("step", x.to_owned(), Some(Target::Values(y.to_vec())))?;
-    let data = Labelled::with_numbers(&data)?;
+    let data = Dataset::new("step", x.to_owned(), Some(Target::Values(y.to_vec())))?.with_numbers()?;
     let mut start = Classifier::new("dense(16, w=6, b=3) relu dense(16) relu dense(1)", &data, context.device, seed)?;
     start.standardizer = Standardizer::identity();
     let settings = Settings {

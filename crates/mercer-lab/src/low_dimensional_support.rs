@@ -6,7 +6,7 @@
 use crate::chosen_ridge::chosen_ridge;
 use crate::statistics::{Interval, exponent};
 use crate::{Findings, Options, Shown, table};
-use mercer::classifier::{Classifier, Labelled, Settings, train};
+use mercer::classifier::{Classifier, Settings, train};
 use mercer::compute::Rule;
 use mercer::data::{Dataset, Target};
 use mercer::rng::Rng;
@@ -88,7 +88,7 @@ fn network(
     seed: u64,
     context: &FitContext,
 ) -> Result<Vec<f64>> {
-    let data = Labelled::with_numbers(&Dataset::new("sheet", x.to_owned(), Some(Target::Values(y.to_vec())))?)?;
+    let data = Dataset::new("sheet", x.to_owned(), Some(Target::Values(y.to_vec())))?.with_numbers()?;
     let start = Classifier::new("dense(64) relu dense(64) relu dense(1)", &data, context.device, seed)?;
     let epochs = config.steps.div_ceil(data.n().div_ceil(BATCH) as u64);
     let settings =

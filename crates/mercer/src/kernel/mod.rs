@@ -61,6 +61,7 @@ pub mod infinite;
 mod median;
 mod parameter;
 mod periodic;
+mod registered;
 mod text;
 mod tunable;
 

@@ -3,9 +3,9 @@
 use super::EigenPairs;
 use super::krylov::{TopPairs, block_size, largest_basis};
 use super::ritz::padded;
+use crate::bundle::Bundle;
 use crate::compute::Device;
 use crate::linalg::{Panel, Sharding, eigh};
-use crate::model::Bundle;
 use crate::operator::Operator;
 use crate::rng::Rng;
 use crate::training::{Identity, Run, Saving, Task};

@@ -49,14 +49,14 @@ pub use random_features::RandomFeatures;
 pub(crate) use ritz::over_roots;
 pub use ritz::rayleigh_ritz;
 pub use sampling::Sampling;
-pub(crate) use saved::{FEATURES, features};
+pub(crate) use saved::features;
 
 pub use crate::operator::{Extension, Features, Points};
 
+use crate::bundle::Bundle;
 use crate::compute::Math;
 use crate::data::Rows;
 use crate::finite::finite_rows;
-use crate::model::Bundle;
 use crate::operator::{KernelOperator, Operator, Precision, profile_bytes};
 use crate::options::Builds;
 use crate::{Error, FitContext, Result, fail_if};

@@ -3,11 +3,11 @@
 use crate::apply::features::ridge_head::memory;
 use crate::apply::reference::{check_new, matrix};
 use crate::apply::targets::Encoding;
+use crate::bundle::Bundle;
 use crate::compute::Device;
 use crate::data::Rows;
 use crate::kernel::Kernel;
 use crate::linalg::{Panel, Part, matmul};
-use crate::model::Bundle;
 use crate::operator::{Extension, Pair, Precision, RowFeatures, Side, compiles, gram};
 use crate::spectrum::{
     Krylov, Landmarks, Method, Nystrom, NystromFeatures, Origin, Problem, RandomFeatures, Sampling, features,

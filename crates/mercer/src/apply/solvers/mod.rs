@@ -36,8 +36,8 @@ pub(crate) use richardson::Richardson;
 
 use crate::apply::solvers::conjugate_gradients::{Converged, excess, largest};
 use crate::apply::solvers::monitor::{Course, Monitor, load_panel, save_panel};
+use crate::bundle::Bundle;
 use crate::linalg::{Panel, Part};
-use crate::model::Bundle;
 use crate::operator::Operator;
 use crate::rng::Rng;
 use crate::training::{Identity, Run, Task};

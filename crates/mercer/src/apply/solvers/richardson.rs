@@ -1,7 +1,7 @@
 use super::{EpochSolver, Epochs, Equations, squares};
 use crate::apply::solvers::low_rank_preconditioner::LowRankPreconditioner;
+use crate::bundle::Bundle;
 use crate::linalg::{Panel, Part};
-use crate::model::Bundle;
 use crate::rng::Rng;
 use crate::{FitContext, Result};
 

@@ -4,8 +4,8 @@ use super::finish::own_pairs;
 use super::memory_advice::MemoryAdvice;
 use super::objective::{Objective, Own, State};
 use super::{FunctionOperator, Functions, Pairs, Sample, Settings, Stepper, Stop, Training, rayleigh_ritz};
+use crate::bundle::Bundle;
 use crate::compute::Device;
-use crate::model::Bundle;
 use crate::net::{Optimizer, Schedule};
 use crate::rng::Rng;
 use crate::training::{
