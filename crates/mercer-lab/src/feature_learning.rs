@@ -9,7 +9,7 @@ mod targets;
 mod two_step;
 
 use crate::chosen_ridge::chosen_ridge;
-use crate::statistics::{Interval, Line};
+use crate::statistics::{Interval, Line, least_cosine};
 use crate::{Findings, Options, Shown, table};
 use mercer::apply::{Alpha, Fit, MetricForm, Predict, RecursiveFeatureMachine};
 use mercer::data::Target;
@@ -22,7 +22,7 @@ use ndarray::{Array2, ArrayView2, s};
 use serde::Serialize;
 use serde_json::json;
 use targets::{Hidden, Link};
-use two_step::{TwoStep, least_cosine};
+use two_step::TwoStep;
 
 config! {
     /// Dimensions d, for two hidden directions.

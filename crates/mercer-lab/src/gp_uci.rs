@@ -242,14 +242,13 @@ pub fn reproduce(options: &Options, context: &FitContext<'_>) -> Result<Shown> {
 mod tests {
     use super::*;
     use mercer::rng::Rng;
-    use ndarray::Array2;
 
     /// y = sin(x₁) + 0.2ε: both posteriors find the noise.
     #[test]
     fn both_posteriors_predict_the_noise() {
         let mut rng = Rng::new(1);
         let mut data = |n: usize| {
-            let x = Array2::from_shape_simple_fn((n, 2), || rng.normal());
+            let x = rng.normals((n, 2));
             let y = x.column(0).iter().map(|x| (2.0 * x).sin() + 0.2 * rng.normal()).collect();
             Dataset::new("waves", x, Some(Target::Values(y))).unwrap()
         };

@@ -59,7 +59,7 @@ struct World {
 impl World {
     fn draw(ambient: usize, on_sheet: bool, rng: &mut Rng) -> World {
         let sheet = on_sheet.then(|| {
-            let w = Array2::from_shape_simple_fn((SHEET, ambient), || rng.normal());
+            let w = rng.normals((SHEET, ambient));
             (w, Array1::from_shape_simple_fn(ambient, || std::f64::consts::TAU * rng.uniform()))
         });
         let waves = Array2::from_shape_simple_fn((3, ambient), || rng.normal() / (ambient as f64).sqrt());

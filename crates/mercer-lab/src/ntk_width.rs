@@ -75,7 +75,7 @@ fn norm(v: &Array1<f64>) -> f64 {
 fn train(net: &mut Wide, config: &Config, circle: &Array2<f64>, rng: &mut Rng) -> Result<([Array1<f64>; 2], f64)> {
     let device = net.theta.trained.device();
     net.draw(rng);
-    let x = Array2::from_shape_simple_fn((config.n, 2), || rng.normal());
+    let x = rng.normals((config.n, 2));
     let y: Vec<f64> = x.rows().into_iter().map(|x| x[0] * x[1]).collect();
     let (points, goal) = (tensor(x.view(), device)?, targets(&y, 1, device)?);
     let (first, circle) = (tensor(array![[1.0, 0.0]].view(), device)?, tensor(circle.view(), device)?);

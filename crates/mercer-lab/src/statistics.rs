@@ -1,6 +1,10 @@
-//! Means over runs with their intervals, and lines through points.
+//! Means over runs with their intervals, lines through points, and angles between spans.
 
+use mercer::Result;
+use mercer::compute::Device;
+use mercer::linalg::{eigh, matmul};
 use mercer_figure::{Plot, text};
+use ndarray::ArrayView2;
 use serde::Serialize;
 
 /// A mean over independent runs and the half width of its 95 % interval by Student's t.
@@ -100,6 +104,13 @@ pub fn exponent(x: &[f64], values: &[Vec<f64>]) -> Interval {
     let runs = values.iter().map(Vec::len).min().unwrap_or(0);
     let of_run = |r: usize| Line::power(x, &values.iter().map(|v| v[r]).collect::<Vec<f64>>()).slope;
     Interval::of(&(0..runs).map(of_run).collect::<Vec<f64>>())
+}
+
+/// The cosine of the largest angle between the span of orthonormal rows `u` `[r, d]` and that of orthonormal columns `v` `[d, r]`.
+pub fn least_cosine(u: ArrayView2<f64>, v: ArrayView2<f64>) -> Result<f64> {
+    let overlap = matmul(u, v);
+    let (squares, _) = eigh(Device::Cpu, matmul(overlap.view(), overlap.t()).view())?;
+    Ok(squares.last().copied().unwrap_or(0.0).clamp(0.0, 1.0).sqrt())
 }
 
 /// About `count` whole numbers from 1 to `last`, evenly spaced in their logarithms, ascending, without repeats.

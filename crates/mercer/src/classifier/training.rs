@@ -414,10 +414,6 @@ impl Task for Epochs<'_> {
         Ok(format!("epoch {epoch}, loss {loss:.4}, {rows:.0} rows/s, {left:.0} s left"))
     }
 
-    fn saves_anywhere(&self) -> bool {
-        true
-    }
-
     fn save(&mut self, bundle: &mut Bundle) -> Result<()> {
         if self.within_epoch() {
             self.means()?;

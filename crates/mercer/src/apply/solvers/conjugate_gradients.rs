@@ -322,10 +322,6 @@ impl Task for Iteration<'_> {
         Ok(self.course.note())
     }
 
-    fn saves_anywhere(&self) -> bool {
-        true
-    }
-
     fn save(&mut self, bundle: &mut Bundle) -> Result<()> {
         self.course.save(bundle)?;
         bundle.set("iterations", (self.iterations, self.measured, self.done));
@@ -377,8 +373,8 @@ mod tests {
 
     fn system(n: usize, seed: u64) -> (Array2<f64>, Array2<f64>) {
         let mut rng = Rng::new(seed);
-        let f = Array2::from_shape_simple_fn((n, n), || rng.normal());
-        let b = Array2::from_shape_simple_fn((n, 3), || rng.normal());
+        let f = rng.normals((n, n));
+        let b = rng.normals((n, 3));
         (f.dot(&f.t()) + Array2::<f64>::eye(n), b)
     }
 

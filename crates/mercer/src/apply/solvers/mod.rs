@@ -296,10 +296,6 @@ impl Task for Passes<'_> {
         Ok(self.course.note())
     }
 
-    fn saves_anywhere(&self) -> bool {
-        true
-    }
-
     fn save(&mut self, bundle: &mut Bundle) -> Result<()> {
         self.course.save(bundle)?;
         bundle.set("ended", self.ended);
@@ -339,8 +335,7 @@ mod tests {
     use ndarray::Array2;
 
     fn normal(n: usize, d: usize, seed: u64) -> Array2<f64> {
-        let mut rng = Rng::new(seed);
-        Array2::from_shape_simple_fn((n, d), || rng.normal())
+        Rng::new(seed).normals((n, d))
     }
 
     /// Every solver on K, from zero.
