@@ -53,6 +53,7 @@ mod measures;
 mod probabilities;
 mod process;
 mod reference;
+pub(crate) mod regression;
 mod rfm;
 mod ridge;
 mod search;
@@ -90,6 +91,9 @@ pub use process::gaussian_process::{FittedGaussianProcess, GaussianProcess, Sear
 pub use process::gaussian_process_classifier::{FittedGaussianProcessClassifier, GaussianProcessClassifier};
 pub use process::iterative_process::{FittedIterativeProcess, IterativeProcess};
 pub use reference::Reference;
+pub use regression::in_blocks::{BlockwiseSize, InBlocks};
+pub use regression::outcome::{Metrics, Outcome};
+pub use regression::{Examples, Regression, RegressionTask};
 pub use rfm::metric::{Direction, Importances, MetricForm};
 pub use rfm::recursive_feature_machine::{FittedRecursiveFeatureMachine, RecursiveFeatureMachine, TriedMetric};
 pub use ridge::filter;
@@ -106,8 +110,8 @@ pub use search::tuning::{Tuned, Tuning};
 pub use solvers::EpochSolver;
 pub use solvers::conjugate_gradients::{Converged, conjugate_gradients};
 pub use solvers::low_rank_preconditioner::LowRankPreconditioner;
-pub use solvers::monitor::{Convergence, HeldOutError, HeldOutRows, Monitoring};
-pub use traits::{Fit, Fitted, Predict, Saved, SavedPredict, Transform};
+pub use solvers::monitor::{Convergence, HeldOutError, HeldOutRows, Monitoring, SolverName};
+pub use traits::{AnySaved, Fit, Fitted, Predict, Saved, SavedPredict, Transform};
 
 use crate::data::Rows;
 use crate::kernel::Kernel;

@@ -1,7 +1,7 @@
 //! What all estimators have in common.
 
 use super::{
-    FittedCode, FittedEigenmaps, FittedFeatureLogistic, FittedFeatureProcess, FittedFeatureRidge,
+    Averages, FittedCode, FittedEigenmaps, FittedFeatureLogistic, FittedFeatureProcess, FittedFeatureRidge,
     FittedGaussianProcess, FittedGaussianProcessClassifier, FittedIterativeProcess, FittedKernelPca, FittedLogistic,
     FittedNadarayaWatson, FittedNtkEnsemble, FittedRecursiveFeatureMachine, FittedRidge, FittedSpectralRidge,
     Importances, PairCertificate,
@@ -10,6 +10,7 @@ use crate::bundle::Bundle;
 use crate::compute::Device;
 use crate::data::{Schema, Target};
 use crate::finite::finite_rows;
+use crate::kernel::Kernel;
 use crate::spectrum::Origin;
 use crate::{Error, FitContext, Registry, Result};
 use ndarray::{Array1, Array2, ArrayView2};
@@ -75,6 +76,18 @@ pub trait Predict: Send + Sync {
     /// Example: [`RecursiveFeatureMachine`](super::RecursiveFeatureMachine).
     fn importances(&self) -> Option<&Importances> {
         None
+    }
+
+    /// The kernel that predictions are made with, where it is not that of [`Self::origin`].
+    /// Example: [`NadarayaWatson`](super::NadarayaWatson).
+    fn used_kernel(&self) -> Option<Kernel> {
+        None
+    }
+
+    /// Scores at new points `[m, d]`, and the points that no fitted one reaches.
+    /// Example: [`NadarayaWatson`](super::NadarayaWatson).
+    fn scores_and_reach(&self, x: ArrayView2<f64>) -> Result<Averages> {
+        Ok(Averages { scores: self.scores(x)?, unreached: vec![] })
     }
 
     /// Warnings for the user.
@@ -181,17 +194,30 @@ pub trait Saved: Sized {
     }
 }
 
-/// A fitted value of any kind that predicts and can be saved. Example: [the module](crate::apply).
-pub trait SavedPredict: Predict {
-    /// Writes the value to a file with the schema of the table that it was fitted on, where there is one.
-    fn write(&self, schema: Option<&Schema>, path: &Path) -> Result<()>;
-}
+/// A [`Saved`] value whose type is known only when the program runs. Example: [`SavedPredict`].
+pub trait AnySaved {
+    /// What its file holds: the kind and all its parts.
+    #[doc(hidden)]
+    fn parts(&self) -> Result<Bundle<'_>>;
 
-impl<F: Predict + Saved> SavedPredict for F {
+    /// Writes the value to a file with the schema of the table that it was fitted on, where there is one.
     fn write(&self, schema: Option<&Schema>, path: &Path) -> Result<()> {
-        self.save_with(schema, path)
+        let mut bundle = self.parts()?;
+        bundle.set("schema", schema);
+        bundle.write(path)
     }
 }
+
+impl<F: Saved> AnySaved for F {
+    fn parts(&self) -> Result<Bundle<'_>> {
+        self.bundle()
+    }
+}
+
+/// A fitted value of any kind that predicts and can be saved. Example: [`learn::regressions`](crate::learn::regressions).
+pub trait SavedPredict: Predict + AnySaved {}
+
+impl<F: Predict + Saved> SavedPredict for F {}
 
 /// Methods that return a field: `name: Type = field;`.
 macro_rules! fields {

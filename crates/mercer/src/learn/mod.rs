@@ -1,6 +1,8 @@
 //! The registry: everything that is fitted, by name. A face (the program, Python) offers what has its line here, with the
 //! options that it declares beside its code.
 
+mod regress;
 mod spectra;
 
+pub use regress::{Source, regressions};
 pub use spectra::spectra;
