@@ -5,7 +5,6 @@ mod commands;
 mod learning;
 mod learnt;
 mod options;
-mod process;
 mod program;
 mod show;
 mod solving;

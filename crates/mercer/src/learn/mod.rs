@@ -1,6 +1,10 @@
 //! The registry: everything that is fitted, by name. A face (the program, Python) offers what has its line here, with the
 //! options that it declares beside its code.
 
+mod embed;
+mod process;
 mod spectra;
 
+pub use embed::embeddings;
+pub use process::processes;
 pub use spectra::spectra;

@@ -25,6 +25,10 @@ pub enum Precision {
 }
 
 impl Precision {
+    /// Each precision by its name.
+    pub const NAMED: [(&'static str, Precision); 3] =
+        [("tf32", Precision::Tf32), ("f32", Precision::F32), ("f64", Precision::F64)];
+
     /// Bytes of one number.
     pub fn bytes(self) -> u64 {
         if self == Precision::F64 { 8 } else { 4 }
