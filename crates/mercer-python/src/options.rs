@@ -1,5 +1,6 @@
 //! Options of estimators, as JSON.
 
+use mercer::options::Spelling;
 use mercer::{Error, Result};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -25,6 +26,11 @@ impl Options {
     /// The option, which must be given.
     pub fn need<T: DeserializeOwned>(&mut self, name: &str) -> Result<T> {
         self.take(name)?.ok_or_else(|| Error::input(format!("the option '{name}' is missing")))
+    }
+
+    /// Those that are left, for an entry of the registry.
+    pub fn rest(self) -> mercer::options::Options {
+        mercer::options::Options::new(self.0, Spelling::Python)
     }
 
     /// The option by one of a few words.

@@ -1,8 +1,9 @@
 //! Every family of the registry: an entry is built by its name, takes its own options, and refuses all others by name.
 
-use mercer::apply::{Regression, RegressionTask};
+use mercer::apply::{EmbeddingTask, ProcessTask, Regression, RegressionTask};
+use mercer::kernel::Expression;
 use mercer::learn;
-use mercer::operator::Precision;
+use mercer::operator::{Budget, Precision};
 use mercer::options::{Builds, Family, Kind, Opt, Options, Spelling};
 use mercer::spectrum::Size;
 use serde_json::{Map, Value, json};
@@ -160,6 +161,67 @@ fn regressions_do_what_they_say() {
     assert!(with("auto", json!({"solver": "cg"})).in_blocks().is_err());
     let said = regression("ridge", json!({"rank": 5}), &matrix()).err().unwrap();
     assert!(said.starts_with("--rank is for points and a kernel expression"), "{said}");
+}
+
+fn process_task(n: usize, classes: bool, functions: bool) -> ProcessTask {
+    let kernel = Expression::parse("rbf(lengthscale=auto)").unwrap();
+    ProcessTask { kernel, n, d: 50, classes, functions, budget: Budget::of(8 << 30) }
+}
+
+#[test]
+fn processes_keep_the_contract() {
+    keeps_the_contract(learn::processes(), &process_task(300, false, false));
+}
+
+#[test]
+fn embeddings_keep_the_contract() {
+    keeps_the_contract(learn::embeddings(), &EmbeddingTask::new(2, None));
+}
+
+/// What an embedding has no use for beside what it was given is refused by name.
+#[test]
+fn embeddings_refuse_what_does_not_go_together() {
+    let refusal = |task: &EmbeddingTask, name: &str, options| refused(learn::embeddings(), task, name, options);
+    let kernel = EmbeddingTask::new(2, Some(Expression::parse("rbf(2)").unwrap()));
+    let said = refusal(&kernel, "laplacian", given("neighbours", json!(5), Spelling::Program));
+    assert_eq!(said, "--neighbours and --kernel cannot be given together");
+    let both = Map::from_iter([("solver".to_owned(), json!("exact")), ("tolerance".to_owned(), json!(1e-8))]);
+    let said = refusal(&kernel, "kpca", Options::new(both, Spelling::Python));
+    assert!(said.starts_with("tolerance is for the solver krylov"), "{said}");
+    let said = refusal(&EmbeddingTask::of_matrix(2), "diffusion", Options::none());
+    assert!(said.contains("diffusion needs points"), "{said}");
+}
+
+/// The choice of a process follows the rows, the target and the memory, and says why in the words of the face.
+#[test]
+fn the_posterior_suits_the_rows() {
+    let why = |task: &ProcessTask, options| learn::processes().build("auto", options, task).unwrap().why;
+    let by_rows = |n| why(&process_task(n, false, false), Options::none()).unwrap();
+    assert_eq!(by_rows(8000), "method exact: 8000 rows are few enough for the posterior given all of them");
+    assert_eq!(
+        by_rows(8001),
+        "method nystrom: 8001 rows are too many for the exact posterior in seconds (--method cg takes all of them); 1000 landmarks stand for them"
+    );
+    let small = ProcessTask { budget: Budget::of(1 << 20), ..process_task(600, false, false) };
+    assert_eq!(
+        why(&small, Options::new(Map::new(), Spelling::Python)).unwrap(),
+        "method nystrom: the matrix of 600 rows does not fit the memory (method='cg' takes all without it); 600 landmarks stand for them"
+    );
+    let rank = || given("rank", json!(20), Spelling::Python);
+    assert_eq!(
+        why(&process_task(300, false, false), rank()).unwrap(),
+        "method nystrom: rank was given; 20 landmarks stand for them"
+    );
+    assert_eq!(why(&process_task(9000, true, false), Options::none()), None);
+    let sampled = |n| why(&process_task(n, false, true), Options::none()).unwrap();
+    assert!(sampled(50).starts_with("method linear: 50 rows are more than the 50 functions"), "{}", sampled(50));
+    assert_eq!(sampled(49), "method exact: 49 rows are fewer than the 50 functions");
+    for task in [process_task(300, true, false), process_task(300, false, true)] {
+        let said = refused(learn::processes(), &task, "auto", rank());
+        assert!(said.starts_with("rank is for numbers under a kernel"), "{said}");
+        let said = refused(learn::processes(), &task, "nystrom", Options::none());
+        assert!(said.contains("the method nystrom ") && said.contains("; use "), "{said}");
+    }
 }
 
 #[test]

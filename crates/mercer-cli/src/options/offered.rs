@@ -5,7 +5,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, value_parser};
 use mercer::Result;
-use mercer::apply::RegressionTask;
+use mercer::apply::{EmbeddingTask, ProcessTask, RegressionTask};
 use mercer::learn;
 use mercer::options::{Builds, Family, Kind, Opt, Options, Spelling};
 use mercer::spectrum::Size;
@@ -16,7 +16,7 @@ use std::marker::PhantomData;
 pub trait Offered: Builds + 'static {
     fn family() -> &'static Family<Self>;
 
-    /// The heading over an option in the help, by whether methods that take it train networks; none for the command's own options.
+    /// The heading over an option in the help, by whether methods that take it train networks; none for the heading of the options around it.
     fn heading(_trains: bool) -> Option<&'static str> {
         None
     }
@@ -39,6 +39,18 @@ impl Offered for Size {
 
     fn heading(trains: bool) -> Option<&'static str> {
         Some(if trains { "Options of methods that train networks" } else { "Options of methods" })
+    }
+}
+
+impl Offered for ProcessTask {
+    fn family() -> &'static Family<ProcessTask> {
+        learn::processes()
+    }
+}
+
+impl Offered for EmbeddingTask {
+    fn family() -> &'static Family<EmbeddingTask> {
+        learn::embeddings()
     }
 }
 
@@ -103,7 +115,11 @@ fn argument<T: Offered>(option: &'static Opt) -> Arg {
     let help = if names.len() <= 2 { format!("{}: {}", names.join(", "), option.help) } else { option.help.to_owned() };
     let heading = T::heading(takers.iter().any(|entry| entry.can.trains));
     let argument = Arg::new(option.name).long(option.name).aliases(option.aliases.to_vec());
-    let argument = argument.visible_aliases(option.also.to_vec()).help(help).help_heading(heading);
+    let argument = argument.visible_aliases(option.also.to_vec()).help(help);
+    let argument = match heading {
+        Some(heading) => argument.help_heading(heading),
+        None => argument,
+    };
     match option.kind {
         Kind::Flag => argument.action(ArgAction::SetTrue),
         Kind::Word(words) => argument.value_name(option.value).value_parser(PossibleValuesParser::new(words())),

@@ -66,6 +66,7 @@ const OPTIONS: &[(&str, &str)] = &[
     ("a larger memory budget", "--memory"),
     ("training can resume from it", "--resume"),
     ("continue that run", "--resume"),
+    ("logistic regression on features", "`mercer regress --loss logistic`"),
     ("allow its checkpoint to be replaced", "--overwrite"),
     ("name the column that holds the classes", "--target"),
     ("give the samples", "--samples"),

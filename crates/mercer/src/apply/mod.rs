@@ -72,6 +72,7 @@ pub use code::view_eigenmap::{ViewEigenmap, ViewRows};
 pub use embedding::diffusion_maps::DiffusionMaps;
 pub use embedding::eigen_solver::EigenSolver;
 pub use embedding::eigenmaps::FittedEigenmaps;
+pub use embedding::embedding_task::{Embedding, EmbeddingTask};
 pub use embedding::kernel_pca::{FittedKernelPca, KernelPca};
 pub use embedding::laplacian_eigenmaps::{Affinity, LaplacianEigenmaps};
 pub use features::falkon::{Falkon, LandmarkSolver};
@@ -87,9 +88,11 @@ pub use measures::{ClassMeasures, ClassReport, alike, r_squared};
 #[doc(hidden)]
 pub use probabilities::softmax_rows;
 pub use process::feature_process::{FeatureProcess, FittedFeatureProcess, ProcessFeatures};
+pub use process::fitted_process::{FittedProcess, Iteration, LeftOut, Likelihood};
 pub use process::gaussian_process::{FittedGaussianProcess, GaussianProcess, SearchEnd};
 pub use process::gaussian_process_classifier::{FittedGaussianProcessClassifier, GaussianProcessClassifier};
 pub use process::iterative_process::{FittedIterativeProcess, IterativeProcess};
+pub use process::process_task::{Process, ProcessTask};
 pub use reference::Reference;
 pub use regression::in_blocks::{BlockwiseSize, InBlocks};
 pub use regression::outcome::{Metrics, Outcome};
@@ -111,7 +114,7 @@ pub use solvers::EpochSolver;
 pub use solvers::conjugate_gradients::{Converged, conjugate_gradients};
 pub use solvers::low_rank_preconditioner::LowRankPreconditioner;
 pub use solvers::monitor::{Convergence, HeldOutError, HeldOutRows, Monitoring, SolverName};
-pub use traits::{AnySaved, Fit, Fitted, Predict, Saved, SavedPredict, Transform};
+pub use traits::{AnySaved, Fit, Fitted, Predict, Saved, SavedPredict, SavedTransform, Transform};
 
 use crate::data::Rows;
 use crate::kernel::Kernel;

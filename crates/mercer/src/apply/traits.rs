@@ -128,6 +128,11 @@ pub trait Transform: Send + Sync {
     /// Warnings for the user.
     fn notes(&self) -> &[String];
 
+    /// The share of the variance that each coordinate has `[k]`, where that is known. Example: [`KernelPca`](super::KernelPca).
+    fn explained(&self) -> Option<&[f64]> {
+        None
+    }
+
     /// How good the functions are on pairs that were not used to find them, where there are pairs.
     /// Example: [`ViewEigenmap`](super::ViewEigenmap).
     fn certificate(&self) -> Option<&PairCertificate> {
@@ -219,6 +224,11 @@ pub trait SavedPredict: Predict + AnySaved {}
 
 impl<F: Predict + Saved> SavedPredict for F {}
 
+/// A fitted value of any kind that gives coordinates and can be saved. Example: [`learn::embeddings`](crate::learn::embeddings).
+pub trait SavedTransform: Transform + AnySaved {}
+
+impl<F: Transform + Saved> SavedTransform for F {}
+
 /// Methods that return a field: `name: Type = field;`.
 macro_rules! fields {
     ($($name:ident: $Type:ty = $($field:ident).+;)*) => {$(
@@ -228,6 +238,34 @@ macro_rules! fields {
     )*};
 }
 pub(super) use fields;
+
+/// What [`Predict`] does with the posterior of numbers `y = f(x) + ε`, `ε ~ N(0, σ²)`: the deviation of y is `√(Var[f(x)] + σ²)`.
+macro_rules! posterior_of_numbers {
+    () => {
+        fn decode(&self, scores: ndarray::ArrayView2<f64>) -> $crate::data::Target {
+            $crate::data::Target::Values(scores.column(0).to_vec())
+        }
+
+        fn deviations(&self, x: ndarray::ArrayView2<f64>) -> $crate::Result<Option<ndarray::Array1<f64>>> {
+            Ok(Some(self.variance(x)?.mapv(|v| (v + self.noise).sqrt())))
+        }
+    };
+}
+pub(super) use posterior_of_numbers;
+
+/// What [`Predict`] does with scores of which an encoding says what they are, and `self.sharpness` how far they can be trusted.
+macro_rules! encoded_scores {
+    ($($encoding:ident).+) => {
+        fn decode(&self, scores: ndarray::ArrayView2<f64>) -> $crate::data::Target {
+            self.$($encoding).+.decode(scores)
+        }
+
+        fn probabilities(&self, scores: ndarray::ArrayView2<f64>) -> Option<ndarray::Array2<f64>> {
+            $crate::apply::probabilities::sharpened(self.sharpness, scores)
+        }
+    };
+}
+pub(super) use encoded_scores;
 
 /// Implements [`Saved`] from a list of what a file holds, in reading order: `field: Type = part;` with the parts
 ///
