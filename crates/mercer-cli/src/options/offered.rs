@@ -4,7 +4,8 @@ use crate::program::output::NewFile;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, value_parser};
-use mercer::learn;
+use mercer::laplace::NetworkKind;
+use mercer::learn::{self, Snapshots};
 use mercer::options::{Builds, Family, Kind, Opt, Options, Spelling};
 use mercer::spectrum::Size;
 use serde_json::{Map, Value};
@@ -27,6 +28,18 @@ impl Offered for Size {
 
     fn heading(trains: bool) -> Option<&'static str> {
         Some(if trains { "Options of methods that train networks" } else { "Options of methods" })
+    }
+}
+
+impl Offered for NetworkKind {
+    fn family() -> &'static Family<NetworkKind> {
+        learn::posteriors()
+    }
+}
+
+impl Offered for Snapshots {
+    fn family() -> &'static Family<Snapshots> {
+        learn::trajectories()
     }
 }
 
@@ -82,6 +95,11 @@ fn argument<T: Offered>(option: &'static Opt) -> Arg {
     let heading = T::heading(takers.iter().any(|entry| entry.can.trains));
     let argument = Arg::new(option.name).long(option.name).aliases(option.aliases.to_vec());
     let argument = argument.visible_aliases(option.also.to_vec()).help(help).help_heading(heading);
+    // An option of one letter is short, too.
+    let argument = match option.name.as_bytes() {
+        [letter] => argument.short(char::from(*letter)),
+        _ => argument,
+    };
     match option.kind {
         Kind::Flag => argument.action(ArgAction::SetTrue),
         Kind::Word(words) => argument.value_name(option.value).value_parser(PossibleValuesParser::new(words())),
@@ -91,6 +109,13 @@ fn argument<T: Offered>(option: &'static Opt) -> Arg {
             argument.value_parser(move |text: &str| kind.parse(text))
         }
     }
+}
+
+/// Reads the name of an entry, whose help is the command's own.
+pub fn plain_name<T: Offered>() -> impl TypedValueParser<Value = &'static str> {
+    let family = T::family();
+    PossibleValuesParser::new(family.entries.iter().map(|entry| entry.name))
+        .try_map(move |name| family.find(&name).map(|entry| entry.name))
 }
 
 /// Reads the name of an entry.
