@@ -11,6 +11,7 @@
 //! | [`rng`], [`special`] | the random generator, special functions |
 
 pub mod compute;
+mod dense;
 pub mod error;
 pub mod group;
 pub mod linalg;

@@ -1,6 +1,7 @@
 //! Linearised Laplace of a LeNet on MNIST: every method beside the network alone and temperature scaling; Fashion-MNIST as the other
 //! distribution, and digits that are turned.
 
+use crate::statistics::mean_and_error;
 use crate::{Options, Shown, report, sentence};
 use mercer::apply::{Predict, softmax_rows};
 use mercer::classifier::{Cases, Classifier, Detection, Measure, Settings, train};
@@ -130,14 +131,6 @@ impl Row {
         let (mean, error) = mean_and_error(&values);
         format!("{mean:.4} ± {error:.4}")
     }
-}
-
-/// The mean, and its standard error.
-fn mean_and_error(values: &[f64]) -> (f64, f64) {
-    let n = values.len() as f64;
-    let mean = values.iter().sum::<f64>() / n;
-    let variance = values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / (n - 1.0).max(1.0);
-    (mean, (variance / n).sqrt())
 }
 
 fn run(config: &Config, context: &FitContext) -> Result<Vec<Row>> {

@@ -1,5 +1,6 @@
 //! The kernel of the snapshots of a training run: its eigenfunctions as a posterior, beside SWA, SWAG, the snapshots and ensembles.
 
+use crate::statistics::mean_and_error;
 use crate::{Column, Options, Shown, report, sentence, table};
 use mercer::apply::{Predict, softmax_rows};
 use mercer::classifier::{Cases, Classifier, Detection, Measure, Settings as Training, Snapshots, train};
@@ -93,13 +94,6 @@ impl Summary {
     fn of(&self, value: impl Fn(&Measured) -> f64) -> (f64, f64) {
         mean_and_error(&self.runs.iter().map(value).collect::<Vec<f64>>())
     }
-}
-
-fn mean_and_error(values: &[f64]) -> (f64, f64) {
-    let n = values.len() as f64;
-    let mean = values.iter().sum::<f64>() / n;
-    let variance = values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / (n - 1.0).max(1.0);
-    (mean, (variance / n).sqrt())
 }
 
 fn some(data: &Dataset, from: usize, count: usize) -> Dataset {

@@ -34,6 +34,7 @@
 
 pub mod apply;
 mod budget;
+mod bundle;
 pub mod classifier;
 mod context;
 pub mod data;
@@ -45,6 +46,7 @@ pub mod learn;
 pub mod model;
 pub mod operator;
 pub mod options;
+mod precision;
 mod registry;
 pub mod retrieval;
 pub mod spectrum;

@@ -7,7 +7,7 @@ mod options;
 pub(crate) use contents::{load_optimizer, numbers, optional_matrix, put_numbers, put_optimizer, put_optional_matrix};
 pub(crate) use fingerprint::Fingerprint;
 
-use crate::model::Bundle;
+use crate::bundle::Bundle;
 use crate::{Error, FitContext, Group, KeepsBest, Result, fail_if};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -65,7 +65,7 @@ pub(crate) trait Task {
 
     /// Whether checkpoints may be taken between validations.
     fn saves_anywhere(&self) -> bool {
-        false
+        true
     }
 
     /// Puts all that changes from step to step into a checkpoint.

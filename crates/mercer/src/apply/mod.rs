@@ -107,7 +107,6 @@ pub use solvers::EpochSolver;
 pub use solvers::conjugate_gradients::{Converged, conjugate_gradients};
 pub use solvers::low_rank_preconditioner::LowRankPreconditioner;
 pub use solvers::monitor::{Convergence, HeldOutError, HeldOutRows, Monitoring};
-pub(crate) use traits::read;
 pub use traits::{Fit, Fitted, Predict, Saved, SavedPredict, Transform};
 
 use crate::data::Rows;

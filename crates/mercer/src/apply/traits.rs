@@ -6,10 +6,10 @@ use super::{
     FittedNadarayaWatson, FittedNtkEnsemble, FittedRecursiveFeatureMachine, FittedRidge, FittedSpectralRidge,
     Importances, PairCertificate,
 };
+use crate::bundle::Bundle;
 use crate::compute::Device;
 use crate::data::{Schema, Target};
 use crate::finite::finite_rows;
-use crate::model::Bundle;
 use crate::spectrum::Origin;
 use crate::{Error, FitContext, Registry, Result};
 use ndarray::{Array1, Array2, ArrayView2};
@@ -174,7 +174,7 @@ pub trait Saved: Sized {
 
     /// The same, for a value with a kernel or features from outside the crate. `examples/own_kernel.rs` uses it.
     fn load_with(path: &Path, device: Device, registry: &Registry) -> Result<Self> {
-        read(path, registry, |bundle, kind| match kind {
+        Bundle::read_as(path, registry, |bundle, kind| match kind {
             kind if kind == Self::KIND => Self::unpack(bundle, device),
             _ => Err(Error::input(format!("holds a model of kind '{kind}', not '{}'", Self::KIND))),
         })
@@ -217,12 +217,12 @@ macro_rules! saved {
         impl $crate::apply::Saved for $Fitted {
             const KIND: &'static str = $kind;
 
-            fn pack<'a>(&'a self, bundle: &mut $crate::model::Bundle<'a>) -> $crate::Result<()> {
+            fn pack<'a>(&'a self, bundle: &mut $crate::bundle::Bundle<'a>) -> $crate::Result<()> {
                 $($crate::apply::traits::saved!(@pack bundle, self.$field, $part($($argument),*));)*
                 Ok(())
             }
 
-            fn unpack(bundle: &$crate::model::Bundle, device: $crate::compute::Device) -> $crate::Result<Self> {
+            fn unpack(bundle: &$crate::bundle::Bundle, device: $crate::compute::Device) -> $crate::Result<Self> {
                 $(let $field: $Type = $crate::apply::traits::saved!(@unpack bundle, device, $part($($argument),*));)*
                 // Not every kind of model computes on a device.
                 let _ = device;
@@ -264,12 +264,6 @@ pub(super) fn not_kept<T: Default>((): (), _: &Registry) -> Result<T> {
     Ok(T::default())
 }
 
-/// Reads a file by its bundle and the kind that it names; errors name the file.
-pub(crate) fn read<F>(path: &Path, registry: &Registry, unpack: impl Fn(&Bundle, &str) -> Result<F>) -> Result<F> {
-    let bundle = Bundle::read(path)?.with_registry(registry);
-    bundle.text("kind").and_then(|kind| unpack(&bundle, kind)).map_err(|e| Error::file(path, e.to_string()))
-}
-
 /// A fitted estimator of any kind. Example: [the module](crate::apply).
 pub enum Fitted {
     /// It predicts.
@@ -286,7 +280,7 @@ impl Fitted {
 
     /// The same, for an estimator with a kernel or features from outside the crate. Example: [`Registry`].
     pub fn load_with(path: &Path, device: Device, registry: &Registry) -> Result<Fitted> {
-        read(path, registry, |bundle, kind| Fitted::unpack(bundle, kind, device))
+        Bundle::read_as(path, registry, |bundle, kind| Fitted::unpack(bundle, kind, device))
     }
 
     /// The estimator of a bundle of this kind. A new estimator is one more line here.

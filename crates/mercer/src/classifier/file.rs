@@ -1,10 +1,10 @@
 //! Classifiers in files: safetensors under PyTorch's names, with the architecture and the classes in the header.
 
 use super::{Classifier, Number, Standardizer, description};
+use crate::bundle::{self, Bundle};
 use crate::compute::{Device, Tensor};
 use crate::data::{Dataset, Schema, Target, write_atomically};
 use crate::finite::finite_json;
-use crate::model::{self, Bundle};
 use crate::net::{self, NamedTensor, Network, Parameters};
 use crate::{Error, Result, fail_if};
 use ndarray::Array2;
@@ -128,7 +128,7 @@ impl Classifier {
             tensor(name, &view).map_err(|e| Error::file(path, format!("is not written: {e}")))?;
         }
         let header = finite_json(&self.header()).map_err(|e| Error::file(path, e))?;
-        let checksum = model::checksum(&header, views.clone());
+        let checksum = bundle::checksum(&header, views.clone());
         let metadata = HashMap::from([
             ("format".to_owned(), "pt".to_owned()),
             ("mercer".to_owned(), header),
@@ -151,7 +151,7 @@ impl Classifier {
         let tensors = SafeTensors::deserialize(&file).map_err(foreign)?;
         if let Some(entry) = entry {
             check_version(entry).map_err(broken)?;
-            model::check(entries.and_then(|m| m.get("checksum")), entry, &tensors).map_err(broken)?;
+            bundle::check(entries.and_then(|m| m.get("checksum")), entry, &tensors).map_err(broken)?;
         }
         let tensors =
             tensors.iter().map(|(name, view)| tensor(name, &view).map_err(broken)).collect::<Result<Vec<_>>>()?;
@@ -371,7 +371,7 @@ fn tensor(name: &str, view: &TensorView) -> Result<NamedTensor, String> {
     let bytes = view.data();
     let data: Vec<f32> = match view.dtype() {
         Dtype::F32 => bytes.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().expect("four bytes"))).collect(),
-        Dtype::F64 => model::numbers(bytes).map(|v| v as f32).collect(),
+        Dtype::F64 => bundle::numbers(bytes).map(|v| v as f32).collect(),
         // Counters of batches are whole numbers, and of no use here.
         _ if name.ends_with("num_batches_tracked") => Vec::new(),
         other => return Err(format!("the tensor \"{name}\" is {other:?}; only F32 and F64 are read")),

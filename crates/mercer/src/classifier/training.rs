@@ -2,10 +2,10 @@
 
 use super::snapshots::Plan;
 use super::{Classifier, Number, Quality, Snapshots, linearised};
+use crate::bundle::Bundle;
 use crate::compute::ledger::ran;
 use crate::compute::{self, Math, Move, Rule, Tensor};
 use crate::data::{Dataset, Target};
-use crate::model::Bundle;
 use crate::net::{LayerSpec, Mode, Optimizer, Schedule, ScheduleKind, Workspace};
 use crate::rng::Rng;
 use crate::training::{
@@ -412,10 +412,6 @@ impl Task for Epochs<'_> {
         let (loss, _) = self.means()?;
         let (rows, epoch) = (rate * self.settings.batch as f64, (self.optimizer.steps() - 1) / self.steps_of_epoch + 1);
         Ok(format!("epoch {epoch}, loss {loss:.4}, {rows:.0} rows/s, {left:.0} s left"))
-    }
-
-    fn saves_anywhere(&self) -> bool {
-        true
     }
 
     fn save(&mut self, bundle: &mut Bundle) -> Result<()> {

@@ -20,8 +20,7 @@ use super::matrix::Matrix;
 use super::notation::mostly;
 use super::scale::{Scaler, Scaling};
 use super::table::{Column, Kind, Role, Table};
-use crate::error::did_you_mean;
-use crate::syntax::excerpt;
+use crate::error::{did_you_mean, excerpt};
 use crate::{Error, Result, fail_if};
 
 /// How a table becomes features: what each column holds, what is done with missing values, and the scaling of numbers.

@@ -3,8 +3,8 @@
 use super::Structure;
 use super::likelihood::Curvature;
 use super::passes::{Hidden, Passes};
+use crate::bundle::Bundle;
 use crate::linalg::{eigh, matmul};
-use crate::model::Bundle;
 use crate::{FitContext, Result, fail_if};
 use ndarray::{Array1, Array2, Array3, ArrayView2, Axis, s};
 

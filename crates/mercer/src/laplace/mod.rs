@@ -93,7 +93,7 @@ pub use predictive::Predictive;
 pub use search::Searched;
 
 use crate::Result;
-use crate::model::Bundle;
+use crate::bundle::Bundle;
 use ndarray::{Array2, Array3, ArrayView2, Axis, s};
 use passes::{Passes, batches};
 use predictive::probit;

@@ -108,10 +108,10 @@ fn lagrange(t: f64) -> [f64; NEIGHBOURS] {
 mod tests {
     use super::*;
     use crate::Result;
+    use crate::bundle::Bundle;
     use crate::classifier::Classifier;
     use crate::compute::Device;
     use crate::data::{Dataset, Target};
-    use crate::model::Bundle;
     use ndarray::{Array3, array};
 
     /// Variances `Σ_j w_j/(h_j + s)` that fall over many powers of ten.

@@ -30,6 +30,7 @@ mod pair;
 pub(crate) mod tile;
 
 pub use crate::budget::Budget;
+pub use crate::precision::Precision;
 #[doc(hidden)]
 pub use batch::{BatchOperator, Own, Sizes, batch_operator};
 pub(crate) use cuda::compiles;
@@ -56,7 +57,7 @@ pub(crate) use nearest::{Items, check_rows};
 pub(crate) use pair::{Pair, Side};
 pub(crate) use tile::packed::Factor;
 pub(crate) use tile::points::profile_bytes;
-pub use tile::real::{Precision, Real};
+pub use tile::real::Real;
 pub(crate) use tile::real::{in_precision, typed};
 pub(crate) use tile::strips::Strips;
 pub(crate) use tile::workspace::{Workspace, ranges};

@@ -9,7 +9,7 @@ use super::memory::Buffer;
 use super::module::kernels;
 use crate::Result;
 use crate::compute::Math;
-use crate::linalg::Part;
+use crate::compute::Part;
 use std::ops::Range;
 
 /// Rows that one block sums, unless that gives more than [`MAX_CHUNKS`] partial sums.

@@ -2,10 +2,10 @@
 
 use crate::apply::process::gaussian_process::positive;
 use crate::apply::reference::matrix;
+use crate::bundle::Bundle;
 use crate::compute::Device;
 use crate::kernel::Kernel;
 use crate::linalg::{Cholesky, Panel, eigh, matmul, matmul_into, solve_lower};
-use crate::model::Bundle;
 use crate::operator::{Operator, Precision, gram, gram_cross};
 use crate::spectrum::Origin;
 use crate::{FitContext, KeepsBest, Result, fail_if};

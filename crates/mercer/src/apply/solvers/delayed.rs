@@ -1,8 +1,8 @@
 use super::{EpochSolver, Epochs, Judged, load_panel, save_panel, squares};
 use crate::apply::features::landmark_design::Design;
+use crate::bundle::Bundle;
 use crate::kernel::Kernel;
 use crate::linalg::{Panel, Part, eigh};
-use crate::model::Bundle;
 use crate::operator::cuda::Planned;
 use crate::operator::{Side, gram};
 use crate::rng::Rng;

@@ -1,6 +1,6 @@
 use super::{EpochSolver, Epochs, Equations, blocks};
+use crate::bundle::Bundle;
 use crate::linalg::{Panel, Part, eigh};
-use crate::model::Bundle;
 use crate::operator::cuda::Planned;
 use crate::rng::Rng;
 use crate::{FitContext, Result};
