@@ -7,7 +7,7 @@ use crate::operator::Operator;
 use crate::options::Options;
 use crate::run::{Ended, Settings, evaluate, here, raised, run_to_interrupt};
 use crate::table::{self, Values};
-use mercer::apply::{Fitted, Predict, Saved, Transform, softmax_rows};
+use mercer::apply::{Fitted, Predict, Saved, SavedPredict, Transform, softmax_rows};
 use mercer::classifier::Classifier;
 use mercer::data::{Schema, Target, held_out_rows};
 use mercer::kernel::Expression;
@@ -73,6 +73,12 @@ impl Handle {
             parts: Arc::new(move |look| look(&own.bundle()?)),
             notes,
         }
+    }
+
+    /// A model whose kind is not known here.
+    pub fn saved(fitted: Arc<dyn SavedPredict>) -> Handle {
+        let (notes, own) = (fitted.notes().to_vec(), fitted.clone());
+        Handle { content: Does::Predict(fitted), schema: None, parts: Arc::new(move |look| look(&own.parts()?)), notes }
     }
 
     pub fn transform(fitted: impl Transform + Saved + 'static) -> Handle {

@@ -185,9 +185,17 @@ pub trait Saved: Sized {
 pub trait SavedPredict: Predict {
     /// Writes the value to a file with the schema of the table that it was fitted on, where there is one.
     fn write(&self, schema: Option<&Schema>, path: &Path) -> Result<()>;
+
+    /// What its file holds.
+    #[doc(hidden)]
+    fn parts(&self) -> Result<Bundle<'_>>;
 }
 
 impl<F: Predict + Saved> SavedPredict for F {
+    fn parts(&self) -> Result<Bundle<'_>> {
+        self.bundle()
+    }
+
     fn write(&self, schema: Option<&Schema>, path: &Path) -> Result<()> {
         self.save_with(schema, path)
     }

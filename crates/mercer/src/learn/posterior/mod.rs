@@ -101,6 +101,11 @@ fn entry(method: Method) -> Entry<NetworkKind> {
 }
 
 impl Candidates {
+    /// The settings of the one that was asked for.
+    pub fn asked(&self) -> Option<&Laplace> {
+        self.asked.and_then(|asked| self.all.iter().find(|laplace| laplace.method.name() == asked))
+    }
+
     /// The baselines for a kind of network, and beside them the method that was asked for, or all.
     fn of(o: &mut Options, kind: NetworkKind, asked: Option<Method>) -> Result<Candidates> {
         let prior = o.take_word(&PRIOR, &Prior::NAMED)?.unwrap_or_default();
@@ -121,5 +126,54 @@ impl Candidates {
         };
         let all = Method::all_for(kind).into_iter().filter(wanted).map(candidate).collect::<Result<_>>()?;
         Ok(Candidates { all, asked: asked.map(|method| method.name()) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::apply::{Predict, Saved};
+    use crate::classifier::{Classifier, Settings, train};
+    use crate::compute::Device;
+    use crate::laplace::FittedLaplace;
+    use crate::options::Spelling;
+    use ndarray::{Array2, Axis};
+    use std::sync::Arc;
+
+    /// `laplace/bias.rs` is one file and one name in the list of methods: it is offered with its option, planned, compared, written and read.
+    #[test]
+    fn a_method_of_one_file_is_offered_fitted_and_saved() {
+        let (fit, validation) = crate::data::digits().with_classes().unwrap().split(0.3, 0).unwrap();
+        let start = Classifier::new("dense(12) relu dense(10)", &fit, Device::Cpu, 0).unwrap();
+        let settings = Settings { epochs: 10, batch: 64, ..Settings::default() };
+        let network = Arc::new(train(start, &fit, None, &settings, &Default::default(), &|_| ()).unwrap().classifier);
+        let kind = NetworkKind::of(&network);
+        let build = |name: &str, options: &str| {
+            posteriors().build(name, Options::new(serde_json::from_str(options).unwrap(), Spelling::Python), &kind)
+        };
+        let said = build("kfac", r#"{"share": 0.5}"#).unwrap_err().to_string();
+        assert_eq!(said, "the method kfac does not take share, which is for auto and bias; leave it out");
+        assert!(build("bias", r#"{"share": -1}"#).unwrap_err().to_string().contains("share cannot be `-1`"));
+        let rows = Samples { fit, validation, test: None, ood: None };
+        let plan = build("auto", "{}").unwrap().plan(&network, &rows, &Default::default()).unwrap();
+        assert!(plan.estimates.iter().any(|estimated| estimated.name == "bias" && estimated.cost.bytes > 0));
+        let plan = build("bias", r#"{"share": 0.5}"#).unwrap().plan(&network, &rows, &Default::default()).unwrap();
+        let found = plan.fit(&network, &rows, &Default::default()).unwrap();
+        let kept = &found.all[found.kept];
+        assert_eq!((kept.judged.name, found.all.len()), ("bias", 3));
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("m.mercer");
+        kept.model.write(None, &path).unwrap();
+        let read = FittedLaplace::load(&path, Device::Cpu).unwrap();
+        let x = rows.validation.x.to_f64();
+        assert_eq!(read.scores(x.view()).unwrap(), kept.model.scores(x.view()).unwrap());
+        // H = ½ Σ_i Λ_i, with Λ_i = diag(p_i) − p_i p_iᵀ at the rows of the fit.
+        let logits = network.logits(&rows.fit.x).unwrap().mapv(f64::from);
+        let p = crate::apply::softmax_rows(logits);
+        let h = (Array2::from_diag(&p.sum_axis(Axis(0))) - p.t().dot(&p)) * 0.5;
+        let (_, variances) = read.outputs(x.view()).unwrap();
+        let shifted = h + Array2::<f64>::eye(10) * read.found.value;
+        let want = crate::linalg::Cholesky::new(Device::Cpu, shifted.view()).unwrap().inverse().unwrap();
+        assert!(variances.row(3).iter().zip(want.diag()).all(|(v, want)| (v / want - 1.0).abs() < 1e-6), "{variances}");
     }
 }
