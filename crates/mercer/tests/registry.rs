@@ -2,7 +2,8 @@
 
 use mercer::apply::{EmbeddingTask, ProcessTask, Regression, RegressionTask};
 use mercer::kernel::Expression;
-use mercer::learn;
+use mercer::laplace::NetworkKind;
+use mercer::learn::{self, Snapshots};
 use mercer::operator::{Budget, Precision};
 use mercer::options::{Builds, Family, Kind, Opt, Options, Spelling};
 use mercer::spectrum::Size;
@@ -62,9 +63,14 @@ fn every_method_goes_by_its_name_and_by_its_aliases() {
     assert!(refusal("nystroem", Options::none()).contains("did you mean 'nystrom'?"));
 }
 
-/// The contract of a family: its entries take their own options, and refuse all others and values out of range by name.
+/// The contract of a family: the entries that are for what is known take their own options, and refuse all others and values out of range by name.
 fn keeps_the_contract<T: Builds>(family: &Family<T>, known: &T) {
-    for entry in &family.entries {
+    keeps_the_contract_where(family, known, |_| true);
+}
+
+/// The same of the entries of some names.
+fn keeps_the_contract_where<T: Builds>(family: &Family<T>, known: &T, of: impl Fn(&str) -> bool) {
+    for entry in family.entries.iter().filter(|entry| of(entry.name) && known.check(entry).is_ok()) {
         for option in family.options() {
             for spelling in [Spelling::Program, Spelling::Python] {
                 let options = given(option.name, taken(option), spelling);
@@ -222,6 +228,48 @@ fn the_posterior_suits_the_rows() {
         let said = refused(learn::processes(), &task, "nystrom", Options::none());
         assert!(said.contains("the method nystrom ") && said.contains("; use "), "{said}");
     }
+}
+
+#[test]
+fn posteriors_keep_the_contract_for_every_kind_of_network() {
+    for (number, functions) in [(false, false), (true, false), (false, true), (true, true)] {
+        keeps_the_contract_where(learn::posteriors(), &NetworkKind { number, functions }, |entry| {
+            !(number && entry == "temperature")
+        });
+    }
+    let said = |name: &str, number: bool, functions: bool| {
+        refused(learn::posteriors(), &NetworkKind { number, functions }, name, Options::none())
+    };
+    assert!(said("temperature", true, false).contains("scales logits of classes"));
+    assert!(
+        said("kfac", false, true)
+            .contains("needs the network itself; for its outputs and functions alone there are auto, map")
+    );
+    assert!(said("functions", false, false).contains("given by its outputs and functions"));
+    assert!(said("laplace", false, false).contains("last-layer-kfac"));
+    let options = given("prior", json!("likelihood"), Spelling::Python);
+    let kind = NetworkKind { number: false, functions: true };
+    assert!(refused(learn::posteriors(), &kind, "functions", options).ends_with("use prior='validation'"));
+    let options = given("count", json!(5), Spelling::Python);
+    assert_eq!(refused(learn::posteriors(), &kind, "auto", options), "there is no option count; it is functions now");
+}
+
+#[test]
+fn what_is_made_of_snapshots_keeps_the_contract() {
+    let snapshots = Snapshots { count: 8, members: 3, hidden: true };
+    keeps_the_contract(learn::trajectories(), &snapshots);
+    let none = Snapshots { members: 0, ..snapshots };
+    let said = refused(learn::trajectories(), &none, "ensemble-tempered", Options::none());
+    assert_eq!(said, "--method ensemble-tempered needs the networks of several runs; name their files by --ensemble");
+    let both = [("draws".to_owned(), json!(5)), ("probit".to_owned(), json!(true))];
+    let both = Options::new(Map::from_iter(both), Spelling::Program);
+    assert_eq!(refused(learn::trajectories(), &none, "auto", both), "--probit and --draws cannot be given together");
+    let names = |known: &Snapshots| {
+        let built = learn::trajectories().build("auto", Options::none(), known).unwrap();
+        built.all.iter().map(|candidate| candidate.names[0]).collect::<Vec<_>>()
+    };
+    assert_eq!(names(&none), ["map", "swa", "swag", "snapshots", "eigenfunctions", "ritz"]);
+    assert_eq!(names(&Snapshots { hidden: false, ..none }), ["map", "swa", "swag", "snapshots", "eigenfunctions"]);
 }
 
 #[test]

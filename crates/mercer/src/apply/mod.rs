@@ -86,7 +86,7 @@ pub use logistic::feature_logistic::{FeatureLogistic, FittedFeatureLogistic};
 pub use logistic::on_columns::{FittedLogistic, Logistic};
 pub use measures::{ClassMeasures, ClassReport, alike, r_squared};
 #[doc(hidden)]
-pub use probabilities::softmax_rows;
+pub use probabilities::{entropies, softmax_rows};
 pub use process::feature_process::{FeatureProcess, FittedFeatureProcess, ProcessFeatures};
 pub use process::fitted_process::{FittedProcess, Iteration, LeftOut, Likelihood};
 pub use process::gaussian_process::{FittedGaussianProcess, GaussianProcess, SearchEnd};
