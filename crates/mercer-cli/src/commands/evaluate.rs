@@ -6,9 +6,9 @@ use crate::program::context::Context;
 use crate::program::output::{NewFile, Output};
 use crate::text;
 use clap::Args;
-use mercer::Result;
 use mercer::classifier::{Classifier, Errors, Labelled, Quality, Scores};
 use mercer::data::Target;
+use mercer::{Error, Result};
 use ndarray::Axis;
 use serde_json::json;
 use std::path::PathBuf;
@@ -59,7 +59,8 @@ impl Evaluate {
             if let Some(out) = &out {
                 out.predictions(&Target::Values(predicted))?;
             }
-            Quality::Numbers(Errors::of(&scored, &data.numbers))
+            let found = Errors::of(&scored, &data.numbers);
+            Quality::Numbers(found.ok_or_else(|| Error::input("there are no rows to score"))?)
         } else {
             let logits = classifier.logits(rows.x.to_f64().view())?;
             let data = Labelled::of(&labelled(rows, context))?;

@@ -1,3 +1,5 @@
+//! Weights of classes in a fit.
+
 use crate::data::Target;
 use crate::{Error, Result, fail_if};
 use serde::{Deserialize, Serialize};

@@ -86,9 +86,13 @@ fn checked(data: &Dataset) -> Result<Array2<f64>> {
 }
 
 fn target(data: &Dataset) -> Result<&Target> {
-    data.y
-        .as_ref()
-        .ok_or_else(|| Error::input(format!("`{}` has no target; name the column that holds the classes", data.name)))
+    data.y.as_ref().ok_or_else(|| {
+        Error::input(format!(
+            "`{}` has no target; {name_classes}",
+            data.name,
+            name_classes = crate::advice!(NameClasses)
+        ))
+    })
 }
 
 /// A number to predict as a network puts it out: `(y − mean)/spread`. Example: [the module](crate::classifier).

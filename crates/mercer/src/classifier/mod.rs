@@ -16,23 +16,18 @@
 //! # Ok::<(), mercer::Error>(())
 //! ```
 
-mod calibration;
-mod detection;
 mod file;
 mod labelled;
 mod linearised;
-mod number_cases;
-mod scores;
+mod quality;
 mod snapshots;
 mod training;
 
+pub use crate::measures::{Cases, Detection, Errors, Estimate, Measure, NumberCases, NumberMeasure, Scores};
 pub use crate::training::Stop;
-pub use calibration::{Cases, Estimate, Measure};
-pub use detection::Detection;
 pub use file::Unnamed;
 pub use labelled::{Labelled, Number, Standardizer};
-pub use number_cases::{NumberCases, NumberMeasure};
-pub use scores::{Errors, Quality, Scores};
+pub use quality::Quality;
 pub use snapshots::{Snapshots, snapshot_files};
 pub use training::{Epoch, Settings, Trained, train};
 
@@ -150,7 +145,8 @@ impl Classifier {
     pub fn score(&self, data: &Labelled) -> Result<Quality> {
         if self.number.is_some() {
             fail_if!(data.numbers.len() != data.n(), "the network predicts a number, but the rows have classes");
-            return Ok(Quality::Numbers(Errors::of(&self.predict(data.x.view())?, &data.numbers)));
+            let found = Errors::of(&self.predict(data.x.view())?, &data.numbers);
+            return found.map(Quality::Numbers).ok_or_else(|| Error::input("there are no rows to score"));
         }
         let labels = data.labels_for(&self.classes)?;
         Ok(Quality::Classes(Scores::of(self.logits(data.x.view())?.view(), &labels)))

@@ -1,3 +1,5 @@
+//! Diffusion maps.
+
 use crate::apply::embedding::eigenmaps::{Eigenmaps, FittedEigenmaps};
 use crate::apply::{Affinity, EigenSolver, Fit};
 use crate::kernel::Kernel;

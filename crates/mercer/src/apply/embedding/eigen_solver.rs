@@ -1,3 +1,5 @@
+//! Which eigensolver an embedding uses, and what it makes of the eigenpairs.
+
 use crate::spectrum::{EigenPairs, Exact, Krylov, Method};
 use crate::{Error, FitContext, Result};
 use ndarray::{Array2, Axis, s};

@@ -1,3 +1,5 @@
+//! Kernel principal component analysis.
+
 use crate::apply::embedding::eigen_solver::{above, dropped, fix_signs};
 use crate::apply::embedding::pre_image;
 use crate::apply::reference::Reference;

@@ -1,3 +1,5 @@
+//! Laplacian eigenmaps.
+
 use crate::apply::embedding::eigenmaps::{Eigenmaps, FittedEigenmaps};
 use crate::apply::{EigenSolver, Fit};
 use crate::kernel::Kernel;

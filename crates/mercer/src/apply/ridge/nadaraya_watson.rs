@@ -1,3 +1,5 @@
+//! Nadaraya–Watson regression: averages weighted by the kernel.
+
 use crate::apply::reference::Reference;
 use crate::apply::targets::{Encoding, class_columns};
 use crate::apply::traits::{fields, not_kept, saved};
