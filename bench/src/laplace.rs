@@ -2,8 +2,9 @@
 
 use crate::Failure;
 use mercer::apply::Predict;
-use mercer::classifier::{Cases, Classifier, Labelled, Measure, Standardizer};
+use mercer::classifier::{Cases, Classifier, Measure, Standardizer};
 use mercer::compute::Device;
+use mercer::data::{Dataset, Target};
 use mercer::laplace::{Laplace, Method, Prior};
 use mercer::net::Network;
 use mercer::rng::Rng;
@@ -49,7 +50,8 @@ pub fn measure(
         foreign: true,
         displacement: None,
     };
-    let (network, data) = (Arc::new(network), Labelled { x, labels: y, classes, numbers: vec![], image: None });
+    let data = Dataset::new("rows", x, Some(Target::Classes { labels: y, names: classes }))?;
+    let network = Arc::new(network);
     let prior = Prior::Given { precision: PRECISION, noise: 1.0 };
     let laplace = Laplace { prior, ..Laplace::new(method) };
     let (mut fit, mut predict, mut nll) = (vec![], vec![], 0.0);

@@ -1,9 +1,10 @@
 //! Linearised Laplace of a LeNet on MNIST: every method beside the network alone and temperature scaling; Fashion-MNIST as the other
 //! distribution, and digits that are turned.
 
+use crate::statistics::mean_and_error;
 use crate::{Options, Shown, report, sentence};
 use mercer::apply::{Predict, softmax_rows};
-use mercer::classifier::{Cases, Classifier, Detection, Labelled, Measure, Settings, train};
+use mercer::classifier::{Cases, Classifier, Detection, Measure, Settings, train};
 use mercer::data::{Dataset, ReadOptions, open};
 use mercer::laplace::{FittedLaplace, Laplace, Method};
 use mercer::rng::Rng;
@@ -45,9 +46,9 @@ struct Row {
 
 /// All images of a seed.
 struct Images {
-    fit: Labelled,
-    validation: Labelled,
-    test: Labelled,
+    fit: Dataset,
+    validation: Dataset,
+    test: Dataset,
     outside: Array2<f64>,
     /// By angle.
     turned: Vec<Array2<f64>>,
@@ -58,15 +59,15 @@ fn images(config: &Config, seed: u64) -> Result<Images> {
     let (digits, test, clothes) = (all("mnist")?, all("mnist(part=test)")?, all("fashion-mnist(part=test)")?);
     let mut rng = Rng::new(seed).fork(0x6d6e);
     let chosen = rng.sample(digits.n(), config.n + config.validation);
-    let part = |data: &Dataset, rows: &[usize]| Labelled::of(&data.select(rows));
+    let part = |data: &Dataset, rows: &[usize]| data.select(rows).with_classes();
     let first = |count: usize, n: usize| (0..count.min(n)).collect::<Vec<usize>>();
     let test = part(&test, &first(config.test, test.n()))?;
-    let upright = test.x.slice(ndarray::s![..config.turned.min(test.n()), ..]);
+    let upright = test.x.rows().slice(0..config.turned.min(test.n())).to_f64();
     Ok(Images {
         fit: part(&digits, &chosen[..config.n])?,
         validation: part(&digits, &chosen[config.n..])?,
         outside: clothes.select(&first(config.outside, clothes.n())).x.into_f64(),
-        turned: config.angles.iter().map(|angle| turned(upright, *angle)).collect(),
+        turned: config.angles.iter().map(|angle| turned(upright.view(), *angle)).collect(),
         test,
     })
 }
@@ -110,9 +111,9 @@ impl Row {
 
     fn measure(&mut self, fitted: &FittedLaplace, images: &Images, seed: u64) -> Result<()> {
         let start = Instant::now();
-        let scores = fitted.scores(images.test.x.view())?;
+        let scores = fitted.scores(images.test.x.to_f64().view())?;
         self.predict_seconds.push(start.elapsed().as_secs_f64());
-        let labels = images.test.labels_for(&fitted.network.classes)?;
+        let labels = images.test.target()?.labels_for(&fitted.network.classes)?;
         let cases = Cases::of(scores.view(), &labels);
         self.measures.push(Measure::ALL.map(|measure| cases.measure(measure)));
         let outside = entropies(fitted.scores(images.outside.view())?);
@@ -131,14 +132,6 @@ impl Row {
         let (mean, error) = mean_and_error(&values);
         format!("{mean:.4} ± {error:.4}")
     }
-}
-
-/// The mean, and its standard error.
-fn mean_and_error(values: &[f64]) -> (f64, f64) {
-    let n = values.len() as f64;
-    let mean = values.iter().sum::<f64>() / n;
-    let variance = values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / (n - 1.0).max(1.0);
-    (mean, (variance / n).sqrt())
 }
 
 fn run(config: &Config, context: &FitContext) -> Result<Vec<Row>> {

@@ -14,8 +14,8 @@ use crate::text;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use mercer::apply::Predict;
-use mercer::classifier::{Classifier, Labelled};
-use mercer::data::{Dataset, Scaling, Schema, Target};
+use mercer::classifier::Classifier;
+use mercer::data::{Dataset, Scaling, Schema};
 use mercer::error::human_bytes;
 use mercer::laplace::{Cost, FittedLaplace, Laplace as Settings, Method, Predictive, Prior};
 use mercer::{Error, FitContext, Result, fail_if};
@@ -120,8 +120,8 @@ impl Laplace {
                 Err(error) => return Err(error),
             }
         }
-        let (names, y) = (given.schema.features(), target(&given.rows.fit));
-        let rows = Rows { x: given.rows.fit.x.view(), names: &names, y: &y, scaler: given.schema.scaler() };
+        let (names, x) = (given.schema.features(), given.rows.fit.x.to_f64());
+        let rows = Rows { x: x.view(), names: &names, y: given.rows.fit.target()?, scaler: given.schema.scaler() };
         let counts = Counts {
             fit: given.rows.fit.n(),
             validation: given.rows.validation.n(),
@@ -138,8 +138,7 @@ impl Laplace {
     /// Reads the network and the rows; says what the network sees of them.
     fn read(&self, context: &Context) -> Result<Given> {
         let file = Path::new(&self.first);
-        let written = Classifier::load(file, context.device, None).ok().and_then(|written| written.schema);
-        let (rows, schema) = match written {
+        let (rows, schema) = match Classifier::schema_of(file)? {
             Some(schema) => (labelled(self.reader.source.open_like(self.source(), &schema, context)?, context), schema),
             None => self.reader.features(self.source(), Some(Scaling::None), context)?,
         };
@@ -201,11 +200,11 @@ impl Laplace {
     /// Seconds for a multiply-add of the network, measured on a few rows.
     fn rate(&self, given: &Given) -> Result<f64> {
         const FEW: usize = 256;
-        let rows = given.rows.fit.x.slice(ndarray::s![..given.rows.fit.n().min(FEW), ..]);
+        let rows = given.rows.fit.x.rows().slice(0..given.rows.fit.n().min(FEW));
         given.network.logits(rows)?;
         let start = Instant::now();
         given.network.logits(rows)?;
-        let work = (rows.nrows() * given.network.network.multiply_adds()).max(1);
+        let work = (rows.n() * given.network.network.multiply_adds()).max(1);
         Ok(start.elapsed().as_secs_f64() / work as f64)
     }
 
@@ -234,13 +233,14 @@ impl Laplace {
         })?;
         let fit_seconds = start.elapsed().as_secs_f64();
         let start = Instant::now();
-        let by_other = |half: usize| answers(&fits[2 - half], given.rows.validation.select(&halves[half]).x.view());
+        let by_other =
+            |half: usize| answers(&fits[2 - half], given.rows.validation.select(&halves[half]).x.to_f64().view());
         let validation = Answers::joined(&halves, [by_other(0)?, by_other(1)?]);
         let mut predict_seconds = start.elapsed().as_secs_f64();
         let fitted = fits.swap_remove(0);
         fitted.notes().iter().for_each(|note| context.warn(format_args!("{}: {note}", method.name())));
         let start = Instant::now();
-        let test = given.rows.test.as_ref().map(|rows| answers(&fitted, rows.x.view())).transpose()?;
+        let test = given.rows.test.as_ref().map(|rows| answers(&fitted, rows.x.to_f64().view())).transpose()?;
         if test.is_some() {
             predict_seconds = start.elapsed().as_secs_f64();
         }
@@ -276,12 +276,4 @@ fn object(fitted: &FittedLaplace, seconds: f64) -> serde_json::Value {
     };
     object[name] = json!(value);
     object
-}
-
-/// The targets of labelled rows.
-fn target(rows: &Labelled) -> Target {
-    match rows.numbers.is_empty() {
-        true => Target::Classes { labels: rows.labels.clone(), names: rows.classes.clone() },
-        false => Target::Values(rows.numbers.clone()),
-    }
 }

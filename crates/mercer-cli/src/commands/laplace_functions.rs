@@ -9,7 +9,6 @@ use crate::program::context::Context;
 use crate::show::uncertainty::{About, Answers, Judged, halves};
 use crate::text;
 use mercer::apply::Predict;
-use mercer::classifier::Labelled;
 use mercer::data::{Dataset, Scaling, Task, split_rows};
 use mercer::error::human_bytes;
 use mercer::laplace::{FittedFunctionLaplace, FunctionLaplace, FunctionMethod, NetworkFunctions, Prior};
@@ -26,7 +25,6 @@ const COUNT: usize = 64;
 struct Part<'a> {
     network: NetworkFunctions<'a>,
     rows: Dataset,
-    labelled: Labelled,
 }
 
 /// All rows that the command is given.
@@ -54,14 +52,13 @@ impl<'a> Part<'a> {
         if let Some(chosen) = chosen {
             (network, rows) = (network.at(chosen), rows.select(chosen));
         }
-        let labelled = if opened.width() == 1 { Labelled::with_numbers(&rows) } else { Labelled::of(&rows) }?;
-        Ok(Part { network, rows, labelled })
+        let rows = if opened.width() == 1 { rows.with_numbers() } else { rows.with_classes() }?;
+        Ok(Part { network, rows })
     }
 
     /// Some of the rows, in the given order.
     fn select(&self, rows: &[usize]) -> Part<'a> {
-        let (network, labelled) = (self.network.clone().at(rows), self.labelled.select(rows));
-        Part { network, rows: self.rows.select(rows), labelled }
+        Part { network: self.network.clone().at(rows), rows: self.rows.select(rows) }
     }
 
     fn target(&self) -> &mercer::data::Target {
@@ -222,8 +219,8 @@ impl Laplace {
         let on_ood = ood.as_ref().map(|network| answers(&fitted, network)).transpose()?;
         let judged = Judged::new(
             about,
-            (&validation.labelled, &on_validation),
-            (&measured.labelled, on_test.as_ref().unwrap_or(&on_validation)),
+            (&validation.rows, &on_validation),
+            (&measured.rows, on_test.as_ref().unwrap_or(&on_validation)),
             on_ood.as_ref(),
         )?;
         Ok(Outcome { name: method.name(), model: Box::new(fitted), judged })

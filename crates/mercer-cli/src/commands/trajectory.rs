@@ -158,8 +158,8 @@ impl Trajectory {
     /// Reads the networks and the rows; writes the samples where they are asked for.
     fn read(&self, samples: Option<&Output>, context: &Context) -> Result<Given> {
         let files = snapshot_files(&self.snapshots)?;
-        let written = files.last().and_then(|file| Classifier::load(file, context.device, None).ok()?.schema);
-        let (data, schema) = match written {
+        let schema = files.last().map(|file| Classifier::schema_of(file)).transpose()?.flatten();
+        let (data, schema) = match schema {
             Some(schema) => (labelled(self.reader.source.open_like(&self.data, &schema, context)?, context), schema),
             None => self.reader.features(&self.data, Some(Scaling::None), context)?,
         };
@@ -256,11 +256,12 @@ impl Trajectory {
         })?;
         let fit_seconds = start.elapsed().as_secs_f64();
         let start = Instant::now();
-        let first = fits[0].scores(validation.x.view())?;
+        let x = validation.x.to_f64();
+        let first = fits[0].scores(x.view())?;
         let mut predict_seconds = start.elapsed().as_secs_f64();
         // Without functions nothing but the temperature differs between the fits.
         let again = |fit: &FittedTrajectory| match method.functions() {
-            Some(_) => fit.scores(validation.x.view()),
+            Some(_) => fit.scores(x.view()),
             None => Ok(first.clone()),
         };
         let validated = [again(&fits[1])?, again(&fits[2])?];
@@ -281,7 +282,7 @@ impl Trajectory {
         let mut plain = fits.swap_remove(0);
         let test = given.rows.measured();
         let start = Instant::now();
-        let scores = given.rows.test.as_ref().map(|rows| plain.scores(rows.x.view())).transpose()?;
+        let scores = given.rows.test.as_ref().map(|rows| plain.scores(rows.x.to_f64().view())).transpose()?;
         if scores.is_some() {
             predict_seconds = start.elapsed().as_secs_f64();
         }

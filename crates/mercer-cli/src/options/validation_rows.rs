@@ -5,7 +5,7 @@ use crate::program::context::Context;
 use crate::show::uncertainty::WITHOUT_TEST;
 use crate::text;
 use clap::Args;
-use mercer::classifier::{Classifier, Labelled};
+use mercer::classifier::Classifier;
 use mercer::data::{Dataset, Schema};
 use mercer::{Result, fail_if};
 
@@ -36,15 +36,15 @@ pub struct ValidationRows {
 
 /// All rows that a command is given.
 pub struct JudgedRows {
-    pub fit: Labelled,
-    pub validation: Labelled,
-    pub test: Option<Labelled>,
+    pub fit: Dataset,
+    pub validation: Dataset,
+    pub test: Option<Dataset>,
     pub ood: Option<Dataset>,
 }
 
 impl JudgedRows {
     /// The rows that methods are measured on.
-    pub fn measured(&self) -> &Labelled {
+    pub fn measured(&self) -> &Dataset {
         self.test.as_ref().unwrap_or(&self.validation)
     }
 }
@@ -98,9 +98,9 @@ impl ValidationRows {
         context: &Context,
     ) -> Result<JudgedRows> {
         self.check_ood(network.number.is_some())?;
-        let labelled = |rows: &Dataset| match network.number {
-            Some(_) => Labelled::with_numbers(rows),
-            None => Labelled::of(rows),
+        let labelled = |rows: Dataset| match network.number {
+            Some(_) => rows.with_numbers(),
+            None => rows.with_classes(),
         };
         let open = |beside| reader.labelled_beside(beside, schema, context);
         let (fit, validation) = match self.share(name, context)? {
@@ -108,8 +108,8 @@ impl ValidationRows {
             None => (data, open(self.validation_rows())?),
         };
         let test = self.test_rows(context).map(open).transpose()?;
-        let (fit, validation) = (labelled(&fit)?, labelled(&validation)?);
-        let test = test.as_ref().map(labelled).transpose()?;
+        let (fit, validation) = (labelled(fit)?, labelled(validation)?);
+        let test = test.map(labelled).transpose()?;
         let ood = self.ood.as_deref().map(|ood| reader.open_like(ood, schema, context)).transpose()?;
         Ok(JudgedRows { fit, validation, test, ood })
     }

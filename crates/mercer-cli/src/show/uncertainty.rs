@@ -3,8 +3,8 @@
 use crate::show::posterior::entropies_of;
 use crate::text;
 use mercer::apply::softmax_rows;
-use mercer::classifier::{Cases, Detection, Estimate, Labelled, Measure, NumberCases, NumberMeasure};
-use mercer::data::split_rows;
+use mercer::classifier::{Cases, Detection, Estimate, Measure, NumberCases, NumberMeasure};
+use mercer::data::{Dataset, split_rows};
 use mercer::{Result, fail_if};
 use mercer_figure::report::Table;
 use ndarray::{Array1, Array2};
@@ -86,12 +86,12 @@ enum Quality {
 }
 
 impl Quality {
-    fn of(answers: &Answers, rows: &Labelled, classes: &[String]) -> Result<Quality> {
+    fn of(answers: &Answers, rows: &Dataset, classes: &[String]) -> Result<Quality> {
         let Some(deviations) = &answers.deviations else {
-            return Ok(Quality::Classes(Cases::of(answers.scores.view(), &rows.labels_for(classes)?)));
+            return Ok(Quality::Classes(Cases::of(answers.scores.view(), &rows.target()?.labels_for(classes)?)));
         };
         let mean = answers.scores.column(0).to_vec();
-        NumberCases::of(&rows.numbers, &mean, &deviations.to_vec(), LEVEL).map(Quality::Numbers)
+        NumberCases::of(&rows.target()?.values(), &mean, &deviations.to_vec(), LEVEL).map(Quality::Numbers)
     }
 
     fn nll(&self) -> f64 {
@@ -130,8 +130,8 @@ impl Judged {
     /// of other answers from `test`.
     pub fn new(
         about: About,
-        validation: (&Labelled, &Answers),
-        test: (&Labelled, &Answers),
+        validation: (&Dataset, &Answers),
+        test: (&Dataset, &Answers),
         ood: Option<&Answers>,
     ) -> Result<Judged> {
         let validation_nll = Quality::of(validation.1, validation.0, &about.classes)?.nll();

@@ -139,8 +139,7 @@ mod tests {
     }
 
     pub(super) fn random(n: usize, m: usize, seed: u64) -> Array2<f64> {
-        let mut rng = Rng::new(seed);
-        Array2::from_shape_simple_fn((n, m), || rng.normal())
+        Rng::new(seed).normals((n, m))
     }
 
     #[test]

@@ -281,23 +281,8 @@ impl<'a> Reading<'a> {
             }
             columns.push(Column { name: names[position].clone(), position, kind });
         }
-        let (name, source) = (name.to_owned(), path.to_string_lossy().into_owned());
-        Ok(Table {
-            name,
-            x: x.into(),
-            columns,
-            named,
-            target,
-            some_target,
-            shape: None,
-            unlabelled,
-            ignored,
-            notes,
-            source,
-            tabular: true,
-            first: 0,
-            decided: false,
-        })
+        let bare = Table::bare(name.to_owned(), path.to_string_lossy().into_owned(), x.into());
+        Ok(Table { columns, named, target, some_target, unlabelled, ignored, notes, tabular: true, ..bare })
     }
 
     /// `row 3, column 5 (counted from 1), \`age\`,` with the name only where the file gives one.

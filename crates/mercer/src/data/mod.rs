@@ -70,7 +70,7 @@ pub use dataset::{Dataset, SomeTargets, Target};
 pub use dataset::{held_out_count, held_out_rows, split_rows};
 pub use embedded::digits;
 pub use mapped::MappedArray;
-pub(crate) use matrix::{CowRows, MOST_MAGNITUDE};
+pub(crate) use matrix::CowRows;
 pub use matrix::{Matrix, Rows};
 pub use named::{Entry, Origin, catalogue};
 #[doc(hidden)]

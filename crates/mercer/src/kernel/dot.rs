@@ -4,15 +4,31 @@ use super::{Formula, Kind, Lift, Median, Pair, Parameter, Result, Value, paramet
 use crate::simd::Num;
 use std::f64::consts::{FRAC_1_PI, PI};
 
-formula! {
+/// A [`formula!`] of points that are divided by a lengthscale first: by one for all columns, or by one for each.
+macro_rules! dot_formula {
+    (
+        $(#[$doc:meta])*
+        $type:ident($name:literal, $help:literal) { $($field:ident: $parameter:expr),* $(,)? }
+        $($item:tt)*
+    ) => {
+        formula! {
+            $(#[$doc])*
+            $type($name, $help) columns { $($field: $parameter,)* lengthscale: SCALE_OF_INPUTS }
+
+            const MEDIAN: Median = Median::Norm;
+
+            fn divisor(&self) -> f64 {
+                self.lengthscale
+            }
+
+            $($item)*
+        }
+    };
+}
+
+dot_formula! {
     /// `κ(x,x') = x·x'`
-    Linear("linear", "x·x'") columns { lengthscale: SCALE_OF_INPUTS }
-
-    const MEDIAN: Median = Median::Norm;
-
-    fn divisor(&self) -> f64 {
-        self.lengthscale
-    }
+    Linear("linear", "x·x'") {}
 
     #[inline(always)]
     fn eval<R: Num>(&self, pair: Pair<R>) -> R {
@@ -20,19 +36,12 @@ formula! {
     }
 }
 
-formula! {
+dot_formula! {
     /// `κ(x,x') = (s·x·x' + c)^p`
-    Polynomial("poly", "(scale·x·x' + offset)^degree; rank at most C(d+p, p)") columns {
+    Polynomial("poly", "(scale·x·x' + offset)^degree; rank at most C(d+p, p)") {
         degree: Parameter::new("degree", 3.0, Kind::Integer(1, 63), "the power p"),
         scale: Parameter::new("scale", 1.0, Kind::Positive, "factor on x·x'"),
         offset: Parameter::new("offset", 1.0, Kind::NonNegative, "constant added to x·x'"),
-        lengthscale: SCALE_OF_INPUTS,
-    }
-
-    const MEDIAN: Median = Median::Norm;
-
-    fn divisor(&self) -> f64 {
-        self.lengthscale
     }
 
     #[inline(always)]
@@ -41,17 +50,10 @@ formula! {
     }
 }
 
-formula! {
+dot_formula! {
     /// `κ(x,x') = exp(x·x' / s)`, the kernel of softmax attention (`s = √d`).
-    ExpDot("expdot", "exp(x·x' / scale), the kernel of softmax attention; has positive random features") columns {
+    ExpDot("expdot", "exp(x·x' / scale), the kernel of softmax attention; has positive random features") {
         scale: Parameter::new("scale", 1.0, Kind::Positive, "divisor of x·x'"),
-        lengthscale: SCALE_OF_INPUTS,
-    }
-
-    const MEDIAN: Median = Median::Norm;
-
-    fn divisor(&self) -> f64 {
-        self.lengthscale
     }
 
     #[inline(always)]
@@ -60,15 +62,9 @@ formula! {
     }
 }
 
-formula! {
+dot_formula! {
     /// `κ(x,x') = x·x' / (‖x‖ ‖x'‖)`, zero where a point is the origin.
-    Cosine("cosine", "x·x' / (‖x‖·‖x'‖)") columns { lengthscale: SCALE_OF_INPUTS }
-
-    const MEDIAN: Median = Median::Norm;
-
-    fn divisor(&self) -> f64 {
-        self.lengthscale
-    }
+    Cosine("cosine", "x·x' / (‖x‖·‖x'‖)") {}
 
     #[inline(always)]
     fn eval<R: Num>(&self, pair: Pair<R>) -> R {
@@ -80,21 +76,14 @@ formula! {
     }
 }
 
-formula! {
+dot_formula! {
     /// `κ_p(x,x') = (1/π) ‖x‖^p ‖x'‖^p J_p(θ)`, the arc-cosine kernel of Cho and Saul:
     /// `J_0 = π−θ`, `J_1 = sin θ + (π−θ) cos θ`, `J_2 = 3 sin θ cos θ + (π−θ)(1 + 2cos²θ)`.
     ArcCosine(
         "arccos",
         "(1/π)·‖x‖^p·‖x'‖^p·J_p(θ), θ the angle: a layer of step (p=0), ReLU (1) or ReLU² (2) units"
-    ) columns {
+    ) {
         order: Parameter::new("order", 1.0, Kind::Integer(0, 2), "the power p"),
-        lengthscale: SCALE_OF_INPUTS,
-    }
-
-    const MEDIAN: Median = Median::Norm;
-
-    fn divisor(&self) -> f64 {
-        self.lengthscale
     }
 
     #[inline(always)]

@@ -22,9 +22,9 @@ impl Laplace {
     /// An estimate of what a fit to `n` rows takes.
     ///
     /// ```
-    /// use mercer::classifier::{Classifier, Labelled};
+    /// use mercer::classifier::Classifier;
     /// use mercer::laplace::{Laplace, Method};
-    /// let data = Labelled::of(&mercer::data::digits())?;
+    /// let data = mercer::data::digits().with_classes()?;
     /// let network = Classifier::new("dense(100) relu dense(10)", &data, mercer::Device::Cpu, 0)?;
     /// let cost = Laplace::new(Method::LastLayer).cost(&network, data.n())?;
     /// assert!(cost.bytes > 1_010 * 1_010 * 8); // H is 1010×1010

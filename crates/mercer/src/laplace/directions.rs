@@ -222,7 +222,8 @@ fn weighted(jacobian: &Jacobian, w: ArrayView2<f64>) -> Result<Vec<(usize, Vec<f
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::classifier::{Classifier, Labelled};
+    use crate::classifier::Classifier;
+    use crate::data::{Dataset, Target};
     use crate::rng::Rng;
 
     fn network(net: &str) -> (Classifier, Array2<f64>) {
@@ -230,7 +231,8 @@ mod tests {
         let x = Array2::from_shape_simple_fn((30, 36), || rng.normal());
         let labels = (0..30).map(|i| i % 3).collect();
         let classes = ["a", "b", "c"].map(String::from).to_vec();
-        let data = Labelled { x: x.clone(), labels, classes, numbers: vec![], image: Some([1, 6, 6]) };
+        let y = Target::Classes { labels, names: classes };
+        let data = Dataset { shape: Some([1, 6, 6]), ..Dataset::new("rows", x.clone(), Some(y)).unwrap() };
         (Classifier::new(net, &data, Device::Cpu, 1).unwrap(), x)
     }
 

@@ -8,7 +8,8 @@ use super::passes::{Hidden, Passes};
 use super::search::{ENDS, search};
 use super::{FittedLaplace, Laplace, Method, Predictive, Prior, Searched, Structure};
 use super::{diagonal, eigenfunctions, ella, fixed_mean, kfac, predictive};
-use crate::classifier::{Classifier, Labelled};
+use crate::classifier::Classifier;
+use crate::data::Dataset;
 use crate::spectrum::Origin;
 use crate::{Error, FitContext, Result, fail_if};
 use ndarray::{Array2, ArrayView2};
@@ -25,17 +26,16 @@ type Fit = Option<Arc<dyn Structure>>;
 /// validation rows, little.
 ///
 /// ```
-/// use mercer::classifier::{Classifier, Labelled, Settings, train};
+/// use mercer::classifier::{Classifier, Settings, train};
 /// use mercer::laplace::{Laplace, Method, Prior};
 /// use std::sync::Arc;
-/// let (data, other) = mercer::data::digits().split(0.5, 0)?;
-/// let (data, other) = (Labelled::of(&data)?, Labelled::of(&other)?);
+/// let (data, other) = mercer::data::digits().with_classes()?.split(0.5, 0)?;
 /// let start = Classifier::new("dense(16) relu dense(10)", &data, mercer::Device::Cpu, 0)?;
 /// let settings = Settings { epochs: 3, ..Settings::default() };
 /// let network = Arc::new(train(start, &data, None, &settings, &Default::default(), &|_| ())?.classifier);
 /// let laplace = Laplace { prior: Prior::Validation, ..Laplace::new(Method::LastLayer) };
 /// let structured = laplace.structured(&network, &data, &Default::default())?;
-/// let outputs = structured.outputs(other.x.view())?; // one pass, for every τ and temperature
+/// let outputs = structured.outputs(other.x.to_f64().view())?; // one pass, for every τ and temperature
 /// let plain = structured.tuned(&laplace, Some((&outputs, &other)))?;
 /// let tempered = structured.tuned(&Laplace { tempered: true, ..laplace }, Some((&outputs, &other)))?;
 /// assert!(tempered.found.loss <= plain.found.loss + 1e-6);
@@ -59,14 +59,14 @@ impl Laplace {
     pub fn fit(
         &self,
         network: &Arc<Classifier>,
-        data: &Labelled,
-        validation: Option<&Labelled>,
+        data: &Dataset,
+        validation: Option<&Dataset>,
         context: &FitContext,
     ) -> Result<FittedLaplace> {
         let start = Instant::now();
         let structured = self.structured(network, data, context)?;
         let looked_at = validation.filter(|_| self.looks_at_validation(network));
-        let outputs = looked_at.map(|rows| structured.outputs(rows.x.view())).transpose()?;
+        let outputs = looked_at.map(|rows| structured.outputs(rows.x.to_f64().view())).transpose()?;
         let mut fitted = structured.tuned(self, outputs.as_ref().zip(looked_at))?;
         fitted.origin.seconds = start.elapsed().as_secs_f64();
         Ok(fitted)
@@ -77,30 +77,29 @@ impl Laplace {
     ///
     /// ```
     /// use mercer::apply::Predict;
-    /// use mercer::classifier::{Classifier, Labelled};
+    /// use mercer::classifier::Classifier;
     /// use mercer::laplace::{Laplace, Method};
     /// use std::sync::Arc;
-    /// let (data, other) = mercer::data::digits().split(0.1, 0)?;
-    /// let (data, other) = (Labelled::of(&data)?, Labelled::of(&other)?);
+    /// let (data, other) = mercer::data::digits().with_classes()?.split(0.1, 0)?;
     /// let network = Arc::new(Classifier::new("dense(16) relu dense(10)", &data, mercer::Device::Cpu, 0)?);
     /// let halves = [(0..90).collect::<Vec<_>>(), (90..180).collect()];
     /// let fits = Laplace::new(Method::Temperature).fit_on(&network, &data, &other, &halves, &Default::default())?;
     /// assert_ne!(fits[0].temperature, fits[1].temperature);
-    /// fits[0].scores(other.select(&halves[1]).x.view())?; // of rows that its temperature was not found on
+    /// fits[0].scores(other.select(&halves[1]).x.to_f64().view())?; // of rows that its temperature was not found on
     /// # Ok::<(), mercer::Error>(())
     /// ```
     pub fn fit_on(
         &self,
         network: &Arc<Classifier>,
-        data: &Labelled,
-        validation: &Labelled,
+        data: &Dataset,
+        validation: &Dataset,
         choices: &[Vec<usize>],
         context: &FitContext,
     ) -> Result<Vec<FittedLaplace>> {
         let start = Instant::now();
         let structured = self.structured(network, data, context)?;
         let looked_at = self.looks_at_validation(network);
-        let outputs = looked_at.then(|| structured.outputs(validation.x.view())).transpose()?;
+        let outputs = looked_at.then(|| structured.outputs(validation.x.to_f64().view())).transpose()?;
         let tuned = |rows: &Vec<usize>| {
             let chosen = outputs.as_ref().map(|outputs| (outputs.select(rows), validation.select(rows)));
             let mut fitted = structured.tuned(self, chosen.as_ref().map(|(outputs, rows)| (outputs, rows)))?;
@@ -120,14 +119,15 @@ impl Laplace {
     }
 
     /// Fits the structure of the posterior of `network` to labelled rows: all but what [`Structured::tuned`] finds.
-    pub fn structured(&self, network: &Arc<Classifier>, data: &Labelled, context: &FitContext) -> Result<Structured> {
+    pub fn structured(&self, network: &Arc<Classifier>, data: &Dataset, context: &FitContext) -> Result<Structured> {
         let start = Instant::now();
         self.check(network, data.n(), context)?;
         let passes = Passes::new(network)?;
         let likelihood = Likelihood::of(network, data)?;
-        let (structure, z) = self.structure(&passes, data.x.view(), context)?;
+        let x = data.x.to_f64();
+        let (structure, z) = self.structure(&passes, x.view(), context)?;
         let reference = match self.method {
-            Method::FixedMean => Some(Reference::of(&passes, data.x.view(), &likelihood, context.seed)?),
+            Method::FixedMean => Some(Reference::of(&passes, x.view(), &likelihood, context.seed)?),
             _ => None,
         };
         let kernel = format!("the NTK of \"{}\"", network.network.expression());
@@ -195,7 +195,7 @@ impl Structured {
 
     /// Finds the precision of the prior, the noise and the temperature as `laplace` says, whose method is that of the structure; on the
     /// validation rows with these outputs, where they are needed.
-    pub fn tuned(&self, laplace: &Laplace, validation: Option<(&Outputs, &Labelled)>) -> Result<FittedLaplace> {
+    pub fn tuned(&self, laplace: &Laplace, validation: Option<(&Outputs, &Dataset)>) -> Result<FittedLaplace> {
         fail_if!(
             laplace.method != self.method,
             "the structure is that of {}, not of {}",
@@ -247,7 +247,9 @@ impl Structured {
         if self.method == Method::Temperature || laplace.tempered && network.number.is_none() {
             let ((outputs, rows), likelihood) = on("the temperature")?;
             let scores = match fitted.predictive {
-                Predictive::Sampling { .. } if fitted.structure.is_some() => fitted.class_scores(rows.x.view())?,
+                Predictive::Sampling { .. } if fitted.structure.is_some() => {
+                    fitted.class_scores(rows.x.to_f64().view())?
+                }
                 _ => fitted.scores_of(outputs)?,
             };
             let found = temperature(&scores, likelihood)?;

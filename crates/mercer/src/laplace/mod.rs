@@ -29,19 +29,18 @@
 //!
 //! ```
 //! use mercer::apply::Predict;
-//! use mercer::classifier::{Classifier, Labelled, Settings, train};
+//! use mercer::classifier::{Classifier, Settings, train};
 //! use mercer::laplace::{Laplace, Method, Predictive, Prior};
 //! use mercer::{Device, FitContext, data};
 //! use std::sync::Arc;
 //!
-//! let (fit, held_out) = data::open("digits", &Default::default())?.split(0.3, 0)?;
-//! let (fit, held_out) = (Labelled::of(&fit)?, Labelled::of(&held_out)?);
+//! let (fit, held_out) = data::open("digits", &Default::default())?.with_classes()?.split(0.3, 0)?;
 //! let start = Classifier::new("dense(32) relu dense(10)", &fit, Device::Cpu, 0)?;
 //! let settings = Settings { epochs: 20, batch: 64, learning_rate: 0.1, ..Settings::default() };
 //! let network = Arc::new(train(start, &fit, None, &settings, &Default::default(), &|_| ())?.classifier);
 //! let laplace = Laplace { prior: Prior::Validation, predictive: Predictive::Probit, ..Laplace::new(Method::LastLayer) };
 //! let fitted = laplace.fit(&network, &fit, Some(&held_out), &FitContext::default())?;
-//! let scores = fitted.scores(held_out.x.view())?;
+//! let scores = fitted.scores(held_out.x.to_f64().view())?;
 //! assert_eq!(fitted.probabilities(scores.view()).unwrap().dim(), (held_out.n(), 10));
 //! assert!(fitted.found.value > 0.0 && fitted.found.loss < 0.5); // τ, and the loss on the held-out rows
 //! # Ok::<(), mercer::Error>(())

@@ -357,8 +357,7 @@ mod tests {
     use crate::rng::Rng;
 
     fn points(n: usize, seed: u64) -> Array2<f64> {
-        let mut rng = Rng::new(seed);
-        let mut x = Array2::from_shape_simple_fn((n, 3), || rng.normal());
+        let mut x = Rng::new(seed).normals((n, 3));
         // Equal points, whose values are those of the diagonal.
         let first = x.row(0).to_owned();
         x.row_mut(n - 1).assign(&first);

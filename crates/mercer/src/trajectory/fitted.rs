@@ -6,9 +6,9 @@ use super::networks::outputs;
 use super::{Method, Predictive, Searched, predictive};
 use crate::apply::{Predict, Saved, softmax_rows};
 use crate::bundle::Bundle;
-use crate::classifier::{Classifier, Labelled};
+use crate::classifier::Classifier;
 use crate::compute::Device;
-use crate::data::Target;
+use crate::data::{Dataset, Target};
 use crate::laplace::fitted::check_rows;
 use crate::laplace::passes::batches;
 use crate::spectrum::Origin;
@@ -48,7 +48,7 @@ impl FittedTrajectory {
     }
 
     /// Finds the temperature by the scores `[n, C]` of other labelled rows, and divides by it from now on.
-    pub fn temper(&mut self, scores: ArrayView2<f64>, data: &Labelled) -> Result<()> {
+    pub fn temper(&mut self, scores: ArrayView2<f64>, data: &Dataset) -> Result<()> {
         let found = temperature(&self.networks[0], scores, data)?;
         self.temperature *= found.value;
         self.note_end("temperature", &found);

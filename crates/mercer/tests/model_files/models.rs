@@ -7,7 +7,7 @@ use mercer::apply::{
     KernelPca, LaplacianEigenmaps, Logistic, MetricForm, NadarayaWatson, NtkEnsemble, RecursiveFeatureMachine, Ridge,
     Saved, SpectralRidge, Together, ViewEigenmap, ViewRows,
 };
-use mercer::classifier::{Classifier, Labelled};
+use mercer::classifier::Classifier;
 use mercer::data::{Dataset, Missing, ReadOptions, Scaling, Schema, Table, Target};
 use mercer::kernel::{self, Expression};
 use mercer::laplace::{FunctionLaplace, FunctionMethod, Laplace, Method as LaplaceMethod, NetworkFunctions};
@@ -134,10 +134,13 @@ pub fn estimator(name: &'static str, fitted: impl Saved) -> Model {
     Model::of(name, |path| fitted.save(path), Box::new(answer))
 }
 
+/// Classes of the points in turn.
+fn three_classes() -> Target {
+    Target::Classes { labels: (0..30).map(|i| i % 3).collect(), names: ["a", "b", "c"].map(String::from).into() }
+}
+
 pub fn classifier() -> Model {
-    let y =
-        Target::Classes { labels: (0..30).map(|i| i % 3).collect(), names: ["a", "b", "c"].map(String::from).into() };
-    let data = Labelled::of(&Dataset::new("points", points(), Some(y)).unwrap()).unwrap();
+    let data = Dataset::new("points", points(), Some(three_classes())).unwrap();
     let classifier = Classifier::new("dense(6) bn relu dense(3)", &data, Device::Cpu, 0).unwrap();
     let answer = |path: &Path| -> Result<String> {
         let loaded = Classifier::load(path, Device::Cpu, None)?;
@@ -149,10 +152,8 @@ pub fn classifier() -> Model {
 
 pub fn laplace(name: &'static str, method: LaplaceMethod, number: bool) -> Model {
     let x = points();
-    let (labels, classes) = ((0..30).map(|i| i % 3).collect(), ["a", "b", "c"].map(String::from).into());
-    let (labels, classes, numbers) =
-        if number { (vec![], vec![], x.column(0).to_vec()) } else { (labels, classes, vec![]) };
-    let data = Labelled { x, labels, classes, numbers, image: None };
+    let y = if number { Target::Values(x.column(0).to_vec()) } else { three_classes() };
+    let data = Dataset::new("points", x, Some(y)).unwrap();
     let net = if number { "dense(6) tanh dense(1)" } else { "dense(6) bn relu dense(3)" };
     let network = Classifier::new(net, &data, Device::Cpu, 0).unwrap();
     let fitted = Laplace::new(method).fit(&network.into(), &data, Some(&data), &FitContext::default()).unwrap();
@@ -161,8 +162,7 @@ pub fn laplace(name: &'static str, method: LaplaceMethod, number: bool) -> Model
 
 /// A posterior of three networks.
 pub fn trajectory(name: &'static str, method: TrajectoryMethod) -> Model {
-    let (labels, classes) = ((0..30).map(|i| i % 3).collect(), ["a", "b", "c"].map(String::from).into());
-    let data = Labelled { x: points(), labels, classes, numbers: vec![], image: None };
+    let data = Dataset::new("points", points(), Some(three_classes())).unwrap();
     let network = |seed: u64| Classifier::new("dense(6) bn relu dense(3)", &data, Device::Cpu, seed).unwrap().into();
     let networks = Trajectory::of((0..3).map(network).collect()).unwrap();
     let fitted = Settings::new(method).fit(&networks, &data, &data, &FitContext::default()).unwrap();

@@ -322,7 +322,7 @@ mod tests {
 
     fn data(n: usize) -> (Array2<f64>, Target) {
         let mut rng = Rng::new(3);
-        let x = Array2::from_shape_simple_fn((n, 3), || rng.normal());
+        let x = rng.normals((n, 3));
         let y = x.rows().into_iter().map(|x| 5.0 + (2.0 * x[0]).sin() * x[1] + 0.1 * rng.normal()).collect();
         (x, Target::Values(y))
     }

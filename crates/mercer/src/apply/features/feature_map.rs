@@ -288,7 +288,7 @@ mod tests {
     #[test]
     fn single_precision_keeps_small_eigenvalues() {
         let mut rng = Rng::new(4);
-        let x = Array2::from_shape_simple_fn((1500, 2), || rng.normal());
+        let x = rng.normals((1500, 2));
         let y = x.rows().into_iter().map(|x| (3.0 * x[0]).sin() + (2.0 * x[1]).cos() + 1e-4 * rng.normal());
         let (y, kernel) = (Target::Values(y.collect()), Kernel::parse("rbf(2)").unwrap());
         let map = FeatureMap::Nystrom { kernel, landmarks: 300, choice: Landmarks::KMeansPlusPlus };

@@ -42,6 +42,13 @@ enum Source<'a> {
     InBlocks(InBlocks<'a>),
 }
 
+/// Where features come from.
+pub(crate) enum Features<'a> {
+    Rows(FeatureRows<'a>),
+    /// Of rows that are not in memory; their scores are.
+    InBlocks(InBlocks<'a>),
+}
+
 /// Takes φ `[b, p]` of the next rows.
 pub(crate) type TakeFeatures<'t> = &'t mut dyn FnMut(Array2<f64>) -> Result<()>;
 
@@ -63,49 +70,26 @@ pub(crate) enum Constant {
 }
 
 impl<'a> Design<'a> {
-    /// Of n rows of p features, with the weights w `[n]` of the rows, for C classes. The features are stored where the memory has room for
-    /// them.
+    /// Of n rows of p features, with the weights w `[n]` of the rows, for C classes. Features of rows in memory are stored where it has
+    /// room for them.
     pub fn new(
-        features: FeatureRows<'a>,
+        features: Features<'a>,
         (p, classes): (usize, usize),
         weights: &[f64],
         constant: Constant,
         context: &FitContext,
     ) -> Result<Design<'a>> {
         let n = weights.len();
-        let other = memory(n, p, classes);
-        context.budget.require(
-            format!("logistic regression of {n} points on {p} features with {classes} classes"),
-            other,
-            "use fewer features",
-        )?;
+        let rows = if let Features::InBlocks(_) = features { "rows in blocks" } else { "points" };
+        let (what, other) = (format!("logistic regression of {n} {rows} on {p} features"), memory(n, p, classes));
+        context.budget.require(format!("{what} with {classes} classes"), other, "use fewer features")?;
         let stored = context.budget.allows(other.saturating_add(8 * (n as u64).saturating_mul(p as u64)));
-        let features = match stored {
-            true => Source::Stored(all_rows(features, n, p, context)?),
-            false => Source::Computed(features),
+        let features = match features {
+            Features::Rows(features) if stored => Source::Stored(all_rows(features, n, p, context)?),
+            Features::Rows(features) => Source::Computed(features),
+            Features::InBlocks(blocks) => Source::InBlocks(blocks),
         };
-        Design::of(features, weights, constant)
-    }
-
-    /// The same of rows that are not in memory; their scores are.
-    pub fn in_blocks(
-        features: InBlocks<'a>,
-        (p, classes): (usize, usize),
-        weights: &[f64],
-        constant: Constant,
-        context: &FitContext,
-    ) -> Result<Design<'a>> {
-        let n = weights.len();
-        context.budget.require(
-            format!("logistic regression of {n} rows in blocks on {p} features with {classes} classes"),
-            memory(n, p, classes),
-            "use fewer features",
-        )?;
-        Design::of(Source::InBlocks(features), weights, constant)
-    }
-
-    fn of(features: Source<'a>, weights: &[f64], constant: Constant) -> Result<Design<'a>> {
-        let (n, (mean, size)) = (weights.len(), features.moments(weights)?);
+        let (mean, size) = features.moments(weights)?;
         let constant = match constant {
             Constant::One => 1.0,
             Constant::LikeFeatures => size.sqrt(),

@@ -224,8 +224,7 @@ mod tests {
     }
 
     fn points(n: usize, d: usize) -> Array2<f64> {
-        let mut rng = Rng::new(5);
-        Array2::from_shape_simple_fn((n, d), || rng.normal())
+        Rng::new(5).normals((n, d))
     }
 
     #[test]

@@ -303,8 +303,7 @@ mod tests {
     use crate::rng::Rng;
 
     fn normal(n: usize, d: usize, seed: u64) -> Array2<f64> {
-        let mut rng = Rng::new(seed);
-        Array2::from_shape_simple_fn((n, d), || rng.normal())
+        Rng::new(seed).normals((n, d))
     }
 
     /// `∇f_c` at x by central differences of the oracle.

@@ -197,6 +197,7 @@ impl Neural {
         let sample = operator.sample(device, &mut seed.fork(4), self.finish_points)?;
         let mut best: Option<(f64, Functions, Pairs)> = None;
         for architecture in self.architectures(operator.inputs(), k, 1) {
+            problem.context.budget.require_network(&network_of_units(&architecture, operator.inputs())?, 2, 0)?;
             let mut units = Functions::hidden_units(&architecture, operator.inputs(), device, &seed.fork(1))?;
             let pairs = operator.ritz_of_units(&mut units, &sample, k)?;
             let residual = pairs.mean_residual(k, operator.roundoff());

@@ -320,6 +320,11 @@ impl Task for Eigenfunctions<'_> {
         self.patience.since >= self.settings.patience
     }
 
+    /// What was drawn ahead is not in a checkpoint.
+    fn saves_anywhere(&self) -> bool {
+        false
+    }
+
     fn report(&mut self, rate: f64, left: f64) -> Result<String> {
         let mut note = format!("loss {:.5}, {rate:.0} steps/s, {left:.0} s left, μ", self.last_loss);
         self.raw_eigenvalues().iter().take(5).for_each(|μ| note.push_str(&format!(" {μ:.4}")));
