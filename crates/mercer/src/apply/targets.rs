@@ -20,7 +20,7 @@ impl<'c> FitContext<'c> {
         let Target::Classes { labels, names } = y else { return Ok(*self) };
         let (n, m) = (labels.len(), names.len());
         let bytes = class_columns(n, m);
-        let advice = "use fewer rows, join rare classes, or allow a larger memory budget";
+        let advice = concat!("use fewer rows, join rare classes, or allow ", crate::advice!(MoreMemory));
         self.budget.require(format!("the target of {n} points in {m} classes"), bytes, advice)?;
         Ok(FitContext { budget: self.budget.beside(bytes), ..*self })
     }

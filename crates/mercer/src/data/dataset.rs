@@ -149,9 +149,9 @@ impl Dataset {
 
     /// The target, which must be there. Example: [`Target::labels_for`].
     pub fn target(&self) -> Result<&Target> {
-        self.y.as_ref().ok_or_else(|| {
-            Error::input(format!("`{}` has no target; name the column that holds the classes", self.name))
-        })
+        self.y
+            .as_ref()
+            .ok_or_else(|| Error::input(format!("`{}` has no target; {}", self.name, crate::advice!(NameClasses))))
     }
 
     /// The same rows with whole numbers in the target read as classes ([`Target::as_classes`]). Before a split, so that both parts
