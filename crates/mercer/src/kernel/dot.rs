@@ -1,8 +1,7 @@
 //! Kernels that are functions of `x·x'` and the two norms.
 
-use super::{Formula, Kind, Median, Pair, Parameter, Result, Value, parameter::SCALE_OF_INPUTS};
+use super::{Formula, Kind, Lift, Median, Pair, Parameter, Result, Value, parameter::SCALE_OF_INPUTS};
 use crate::simd::Num;
-use ndarray::{Array2, ArrayView2};
 use std::f64::consts::{FRAC_1_PI, PI};
 
 /// A [`formula!`] of points that are divided by a lengthscale first: by one for all columns, or by one for each.
@@ -72,8 +71,8 @@ dot_formula! {
         cosine(pair)
     }
 
-    fn lift(&self, x: ArrayView2<f64>) -> Option<Array2<f64>> {
-        Some(over_norms(x, 1.0))
+    fn lift(&self, _d: usize) -> Lift<'_> {
+        Lift::OverNorm
     }
 }
 
@@ -103,8 +102,8 @@ dot_formula! {
     }
 
     /// `x/√‖x‖`, whose squared norm is `‖x‖`; for p = 0, which needs the angle alone, `x/‖x‖`.
-    fn lift(&self, x: ArrayView2<f64>) -> Option<Array2<f64>> {
-        Some(over_norms(x, if self.order == 0.0 { 1.0 } else { 0.5 }))
+    fn lift(&self, _d: usize) -> Lift<'_> {
+        if self.order == 0.0 { Lift::OverNorm } else { Lift::OverRootOfNorm }
     }
 }
 
@@ -114,18 +113,4 @@ fn cosine<R: Num>(pair: Pair<R>) -> R {
     // √(a·a) is a, so that the angle of a point with itself is zero.
     let norms = (pair.xx * pair.yy).sqrt();
     R::select_gt(norms, R::of(0.0), pair.s / norms, norms).min(R::of(1.0)).max(R::of(-1.0))
-}
-
-/// `x_i / ‖x_i‖^power` `[n, d]`, so that the squares of tiny and of huge coordinates stay in range. The origin stays itself.
-fn over_norms(x: ArrayView2<f64>, power: f64) -> Array2<f64> {
-    let mut lifted = x.to_owned();
-    for mut row in lifted.rows_mut() {
-        let largest = row.iter().fold(0.0f64, |m, v| m.max(v.abs()));
-        if largest > 0.0 {
-            row.mapv_inplace(|v| v / largest);
-            let factor = largest.powf(1.0 - power) / row.dot(&row).powf(0.5 * power);
-            row.mapv_inplace(|v| v * factor);
-        }
-    }
-    lifted
 }

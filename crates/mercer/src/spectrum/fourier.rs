@@ -6,7 +6,7 @@ use super::random_features::{Form, RandomFeatures, require};
 use super::ritz::{MOST_RITZ_POINTS, ritz_pairs};
 use super::{BlockProblem, BlockSize, Method, Problem, Sampling, Size, Solution};
 use crate::context::ONE_STEP;
-use crate::kernel::{Formula, Kernel, with_formula};
+use crate::kernel::{Formula, Kernel, Lift, with_formula};
 use crate::operator::{Extension, Precision};
 use crate::options::{Entry, Opt};
 use crate::rng::Rng;
@@ -194,7 +194,7 @@ fn draw<F: Formula>(formula: &F, d: usize, count: usize, sampling: Sampling, rng
     let ω = normals.slice_move(s![.., ..d]);
     // ω·(x/ℓ) = (ω/ℓ)·x
     match formula.columns() {
-        Some(lengthscales) if !F::LIFTS_FIRST => ω / ArrayView1::from(lengthscales),
+        Some(lengthscales) if !matches!(formula.lift(d), Lift::Circles(_)) => ω / ArrayView1::from(lengthscales),
         _ => ω,
     }
 }

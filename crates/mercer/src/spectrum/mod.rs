@@ -162,6 +162,12 @@ pub trait Method {
     /// Finds the pairs.
     fn solve(&self, problem: &Problem) -> Result<Solution>;
 
+    /// Certifies the pairs that [`Self::solve`] found, on `held_out` points where there are some. A method that found more than one
+    /// solution returns the better one.
+    fn certify(&self, problem: &Problem, found: Solution, held_out: Option<Points<'_>>) -> Result<Certified> {
+        Certified::measure(problem, found, held_out)
+    }
+
     /// Finds the pairs where the points are not in memory; few methods can.
     fn solve_blocks(&self, _problem: &BlockProblem) -> Result<Solution> {
         Err(Error::input(format!(
@@ -254,20 +260,38 @@ pub struct Solution {
     pub at_points: Option<Array2<f64>>,
     /// The eigenvalue after the last, where the method knows it.
     pub next: Option<f64>,
-    /// How networks were trained, where they were.
-    pub training: Option<neural::Training>,
+    /// Of pairs of trained networks, what is known of their training.
+    pub networks: Option<neural::TrainedPairs>,
     /// Warnings for the user, such as a tolerance that was not reached.
     pub notes: Vec<String>,
-    /// The pairs of the same networks before training; returned instead where they are better on held-out points.
-    pub untrained: Option<Box<Solution>>,
 }
 
 impl Solution {
     /// Eigenvalues and their functions.
     pub fn new(eigenvalues: Vec<f64>, functions: Extension) -> Self {
         let Extension { features, coefficients } = functions;
-        let (at_points, next, training, untrained) = (None, None, None, None);
-        Solution { eigenvalues, features, coefficients, at_points, next, training, notes: vec![], untrained }
+        let (at_points, next, networks) = (None, None, None);
+        Solution { eigenvalues, features, coefficients, at_points, next, networks, notes: vec![] }
+    }
+}
+
+/// A solution and how good its pairs are. Example: [`Method::certify`] of `tests/neural_spectra.rs`.
+pub struct Certified {
+    /// The pairs.
+    pub solution: Solution,
+    /// Their certificate.
+    pub certificate: Certificate,
+}
+
+impl Certified {
+    /// Measures the pairs of `solution` on `held_out` points, or on the fitted ones when there are none.
+    pub fn measure(problem: &Problem, mut solution: Solution, held_out: Option<Points<'_>>) -> Result<Certified> {
+        let mut certificate = Certificate::measure(problem, &solution, held_out)?;
+        if let Some(negative) = Negative::of(problem.operator, &problem.context)? {
+            certificate.has_negative(&negative, &solution.eigenvalues);
+            solution.notes.push(negative.note());
+        }
+        Ok(Certified { solution, certificate })
     }
 }
 
@@ -361,16 +385,7 @@ impl Spectrum {
         let origin = Origin { outputs, ..origin };
         // The pairs are found: an interrupt during the certificate does not lose them.
         let _keeps = problem.context.keeps_best();
-        let certificate = Certificate::measure(problem, &solution, held_out)?;
-        let (mut solution, mut certificate) = neural::unless_worse(problem, solution, certificate, held_out)?;
-        if let Some(negative) = Negative::of(operator, &problem.context)? {
-            certificate.has_negative(&negative, &solution.eigenvalues);
-            solution.notes.push(negative.note());
-        }
-        if let Some(missed) = neural::Missed::by(&solution, problem)? {
-            certificate.has_missed(&missed, &solution.eigenvalues);
-            solution.notes.push(missed.note(&solution.eigenvalues));
-        }
+        let Certified { solution, certificate } = method.certify(problem, solution, held_out)?;
         let by_samples = match (operator.low_rank(), operator.points(), solution.features.inputs()) {
             (Some(functions), Some(x), Some(_)) => {
                 let psi = solution.features.project(x.into(), solution.coefficients.view())?;
@@ -378,7 +393,8 @@ impl Spectrum {
             }
             _ => None,
         };
-        let Solution { eigenvalues, features, coefficients, training, notes, .. } = solution;
+        let Solution { eigenvalues, features, coefficients, networks, notes, .. } = solution;
+        let training = networks.map(|networks| networks.training);
         let spectrum =
             Spectrum { eigenvalues, certificate, origin, notes, training, features, coefficients, by_samples };
         spectrum.require_finite()?;

@@ -46,13 +46,12 @@ pub(in crate::kernel) use network::parse_shape;
 
 use super::parameter::{SCALE_OF_INPUTS, lengthscale_of_each};
 use super::text::argument;
-use super::{Formula, Kind, Median, Pair, Parameter, Statistic, Value};
+use super::{Formula, Kind, Lift, Median, Pair, Parameter, Statistic, Value};
 use crate::compute::Activation;
 use crate::error::excerpt;
 use crate::net::Description;
 use crate::simd::Num;
 use crate::{Error, Result};
-use ndarray::{Array2, ArrayView2};
 use std::sync::Arc;
 
 /// The neural tangent kernel of an infinitely wide network.
@@ -163,7 +162,7 @@ impl<const NTK: bool> Formula for Infinite<NTK> {
     }
 
     /// `x/√d`, so that the statistic is `x·x'/d`; images by their channels.
-    fn lift(&self, x: ArrayView2<f64>) -> Option<Array2<f64>> {
-        Some(&x / (self.network.inputs(x.ncols()) as f64).sqrt())
+    fn lift(&self, d: usize) -> Lift<'_> {
+        Lift::Over((self.network.inputs(d) as f64).sqrt())
     }
 }

@@ -2,7 +2,6 @@
 
 mod population;
 
-use super::neural::Missed;
 use super::{BlockProblem, Negative, Problem, Solution};
 use crate::compute::Device;
 use crate::context::ONE_STEP;
@@ -175,10 +174,11 @@ impl Certificate {
         self.trace_captured = if all > 0.0 { (μ.iter().sum::<f64>() / all).min(1.0) } else { 0.0 };
     }
 
-    /// Takes account of a pair that was not found: those that are not shown to be larger are not simple.
-    pub(super) fn has_missed(&mut self, missed: &Missed, μ: &[f64]) {
+    /// Takes account of a pair that was not found, with this Rayleigh quotient and its standard error: pairs that are not shown to be larger
+    /// are not simple.
+    pub(super) fn has_missed(&mut self, quotient: f64, error: f64, μ: &[f64]) {
         for (standing, μ) in self.standing.iter_mut().zip(μ) {
-            if *standing == Standing::Simple && *μ <= missed.quotient + RESOLVED * missed.error {
+            if *standing == Standing::Simple && *μ <= quotient + RESOLVED * error {
                 *standing = Standing::Unresolved;
             }
         }

@@ -2,14 +2,14 @@
 
 use super::functions::{STRIP, network_of_units, separate_networks};
 use super::training::{pairs_of, validation_sample};
-use super::{FunctionOperator, Functions, Kind, NetworkFeatures, OnData, Pairs, Settings, Trained};
-use super::{rayleigh_ritz, train};
+use super::{FunctionOperator, Functions, Kind, NetworkFeatures, OnData, Pairs, Settings, Trained, TrainedPairs};
+use super::{certify_trained, rayleigh_ritz, train};
 use crate::compute::Device;
 use crate::linalg::matmul;
 use crate::net::Network;
-use crate::operator::Extension;
+use crate::operator::{Extension, Points};
 use crate::rng::Rng;
-use crate::spectrum::{Method, Problem, Solution, averaged, zero_threshold};
+use crate::spectrum::{Certified, Method, Problem, Solution, averaged, zero_threshold};
 use crate::{Result, fail_if};
 use ndarray::{Array2, s};
 
@@ -180,7 +180,11 @@ impl Method for Neural {
             functions.parameters_mut().trained.copy_from_host(&drawn)?;
             untrained = Some(Box::new(solution(&mut functions)?));
         }
-        Ok(Solution { training: Some(record), untrained, ..trained })
+        Ok(Solution { networks: Some(TrainedPairs { training: record, untrained }), ..trained })
+    }
+
+    fn certify(&self, problem: &Problem, found: Solution, held_out: Option<Points<'_>>) -> Result<Certified> {
+        certify_trained(problem, found, held_out)
     }
 }
 

@@ -8,7 +8,7 @@ use crate::{Device, Result};
 use ndarray::s;
 
 /// A function outside the span of those that were found, with a Rayleigh quotient above the eigenvalue of one of them.
-pub(crate) struct Missed {
+pub(super) struct Missed {
     /// `⟨φ,Kφ⟩` for the φ of norm 1 with the largest, orthogonal to the functions found, on a sample.
     pub quotient: f64,
     /// Its standard error, as an eigenvalue of the sample.
@@ -28,7 +28,7 @@ impl Missed {
         /// Quotients below this, times the largest eigenvalue, are rounding.
         const LEAST: f64 = 1e-6;
         let (operator, μ) = (problem.operator, &solution.eigenvalues);
-        let (Some(_), Some(x)) = (&solution.training, operator.points()) else { return Ok(None) };
+        let (Some(_), Some(x)) = (&solution.networks, operator.points()) else { return Ok(None) };
         let c = operator.outputs();
         let points = (operator.n() / c).min((VALUES / c).max(1));
         let drawn = Rng::new(problem.context.seed).fork(0x6d69_7373).sample(operator.n() / c, points);
