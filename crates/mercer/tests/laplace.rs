@@ -368,7 +368,7 @@ fn the_precision_and_the_noise_of_numbers_have_the_least_loss_on_the_validation_
 fn the_network_and_its_functions_have_one_posterior() {
     let mut rng = Rng::new(8);
     let mut rows = |n: usize| {
-        let x = Array2::from_shape_simple_fn((n, 2), || rng.normal());
+        let x = rng.normals((n, 2));
         let numbers = x.rows().into_iter().map(|x| x[0] - 0.5 * x[1] + 0.5 * rng.normal()).collect();
         of_numbers(x, numbers)
     };
@@ -533,8 +533,7 @@ fn rows_that_are_not_finite_or_of_another_length_are_named() {
 #[test]
 fn many_classes_ask_for_memory_first() {
     let c = 3100;
-    let mut rng = Rng::new(1);
-    let x = Array2::from_shape_simple_fn((20, 4), || rng.normal());
+    let x = Rng::new(1).normals((20, 4));
     let data = of_classes(x, (0..20).collect(), classes(c));
     let network = Arc::new(Classifier::new("dense(8) tanh dense(3100)", &data, Device::Cpu, 0).unwrap());
     let context = FitContext { budget: Budget::parse("2GiB").unwrap(), ..FitContext::default() };
