@@ -10,11 +10,10 @@ races and no speed. Needs a C++ compiler.
 
 import os
 import re
-import subprocess
 import sys
-import tempfile
 
-HERE = os.path.dirname(os.path.abspath(__file__))
+from emulator import HERE, run
+
 PREPARE = os.path.join(HERE, "../crates/mercer/src/operator/cuda/prepare.cu")
 
 # Instructions that have no name in C++, and what stands in for them.
@@ -190,19 +189,37 @@ int main() {
     launch((b_pad * nc + 255) / 256, 1, 256, 0, [&] { prepare::prepare_values(v.data(), values, m, b_pad, ld, 1, columns); });
     std::vector<%(partial)s> partial((size_t)2 * a_pad * nc, NAN);
     std::vector<double> out(n * ld, 7.0);
+    // A product with `rows` rows, each a sum of `count` terms.
+    auto compare = [&](const std::vector<double> &product, int rows, int count, auto term) {
+        for (int i = 0; i < rows; ++i)
+            for (int c = 0; c < ld; ++c) {
+                const double got = product[i * ld + c];
+                if (c == 0 || c > columns) {
+                    if (got != 7.0) fail("wrote beside the columns");
+                    continue;
+                }
+                double want = 0;
+                for (int j = 0; j < count; ++j) want += term(i, j, c);
+                error += pow(got - want, 2), size += want * want;
+            }
+    };
 #if WIDE
+    auto inner_products = [&](int r0, int rows, int c0, int columns) {
+        std::vector<float> s(rows * columns);
+        for (int i = 0; i < rows; ++i)
+            for (int j = 0; j < columns; ++j) {
+                double sum = 0;
+                for (int k = 0; k < width; ++k) sum += (double)a[(r0 + i) * width + k] * b[(c0 + j) * width + k];
+                s[i * columns + j] = (float)sum;
+            }
+        return s;
+    };
     // Two blocks of columns and one of rows that is not the first.
     const int half = m / 2;
     for (int split = 0; split < 2; ++split)
         for (int r0 = 0; r0 < n; r0 += 40) {
             const int c0 = split * half, count = split ? m - half : half, some = min(40, n - r0);
-            std::vector<float> s(some * count);
-            for (int i = 0; i < some; ++i)
-                for (int j = 0; j < count; ++j) {
-                    double sum = 0;
-                    for (int k = 0; k < width; ++k) sum += (double)a[(r0 + i) * width + k] * b[(c0 + j) * width + k];
-                    s[i * count + j] = (float)sum;
-                }
+            const auto s = inner_products(r0, some, c0, count);
             launch((some + rows - 1) / rows, 1, 256, 0, [&] {
                 product::wide(a, axx, b, byy, a_pad, b_pad, diagonal, a_places, b_places, s.data(), some, count, r0, c0, values,
                               partial.data() + ((size_t)split * a_pad + r0) * nc);
@@ -220,13 +237,7 @@ int main() {
         int chunks = 0;
         for (int r0 = 0; r0 < n; r0 += step) {
             const int some = min(step, n - r0), now = (some + 511) / 512;
-            std::vector<float> s(some * count);
-            for (int i = 0; i < some; ++i)
-                for (int j = 0; j < count; ++j) {
-                    double sum = 0;
-                    for (int k = 0; k < width; ++k) sum += (double)a[(r0 + i) * width + k] * b[(c0 + j) * width + k];
-                    s[i * count + j] = (float)sum;
-                }
+            const auto s = inner_products(r0, some, c0, count);
             sums.resize((size_t)(chunks + now) * count * nc, NAN);
             launch((count + 255) / 256, now, 256, 0, [&] {
                 product::wide_transposed(a, axx, b, byy, a_pad, b_pad, diagonal, a_places, b_places, s.data(), some, count, r0, c0, of_rows,
@@ -236,34 +247,14 @@ int main() {
         }
         launch((count * columns + 255) / 256, 1, 256, 0, [&] { prepare::reduce_partials(sums.data(), back.data() + (size_t)c0 * ld, chunks, count, count, ld, 1, columns); });
     }
-    for (int j = 0; j < m; ++j)
-        for (int c = 0; c < ld; ++c) {
-            const double got = back[j * ld + c];
-            if (c == 0 || c > columns) {
-                if (got != 7.0) fail("wrote beside the columns");
-                continue;
-            }
-            double want = 0;
-            for (int i = 0; i < n; ++i) want += kappa(i, j) * u[i * ld + c];
-            error += pow(got - want, 2), size += want * want;
-        }
+    compare(back, m, n, [&](int j, int i, int c) { return kappa(i, j) * u[i * ld + c]; });
 #else
     launch((n + rows - 1) / rows, splits, %(threads)d, %(shared)d, [&] {
         product::%(name)s(a_tiles, axx, b_tiles, byy, a_pad, b_pad, tiles, each, diagonal%(places)s, values, partial.data());
     });
     launch((n * columns + 255) / 256, 1, 256, 0, [&] { prepare::reduce_partials(partial.data(), out.data(), splits, n, a_pad, ld, 1, columns); });
 #endif
-    for (int i = 0; i < n; ++i)
-        for (int c = 0; c < ld; ++c) {
-            const double got = out[i * ld + c];
-            if (c == 0 || c > columns) {
-                if (got != 7.0) fail("wrote beside the columns");
-                continue;
-            }
-            double want = 0;
-            for (int j = 0; j < m; ++j) want += kappa(i, j) * v[j * ld + c];
-            error += pow(got - want, 2), size += want * want;
-        }
+    compare(out, n, m, [&](int i, int j, int c) { return kappa(i, j) * v[j * ld + c]; });
 #endif
     printf("%%g %%g\n", sqrt(error / size), worst);
 }
@@ -331,19 +322,16 @@ def settings(text, d):
 def main():
     folder, wanted = sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else ""
     failed = 0
-    with tempfile.TemporaryDirectory() as work:
-        for name, d, n, m, same, taken in [(*case, IN_ORDER) for case in CASES] + [(*case[:4], 0, case[4]) for case in PARTS]:
-            if wanted not in name:
-                continue
-            text = open(os.path.join(folder, f"{name}.cu"), encoding="utf-8").read()
-            with open(f"{work}/test.cpp", "w", encoding="utf-8") as file:
-                file.write(PROGRAM % (settings(text, d) | dict(n=n, m=m, same=same, taken=taken)))
-            subprocess.run(["c++", "-std=c++17", "-O1", "-w", f"-I{HERE}", "-o", f"{work}/test", f"{work}/test.cpp"], check=True)
-            said = subprocess.run([f"{work}/test"], capture_output=True, text=True).stdout.strip()
-            bound, worst = next((b, WORST[arithmetic]) for arithmetic, b in BOUND.items() if f"-{arithmetic}" in name)
-            good = re.fullmatch(r"[-+.e\d]+ [-+.e\d]+", said) and all(float(s) <= b for s, b in zip(said.split(), [bound, worst]))
-            failed += not good
-            print(f"{'ok  ' if good else 'FAIL'} {name}{' in parts' if taken else ''}, d = {d}, {n} by {m}: {said}", flush=True)
+    for name, d, n, m, same, taken in [(*case, IN_ORDER) for case in CASES] + [(*case[:4], 0, case[4]) for case in PARTS]:
+        if wanted not in name:
+            continue
+        text = open(os.path.join(folder, f"{name}.cu"), encoding="utf-8").read()
+        program = PROGRAM % (settings(text, d) | dict(n=n, m=m, same=same, taken=taken))
+        said = run(program, "-O1", capture_output=True, text=True).stdout.strip()
+        bound, worst = next((b, WORST[arithmetic]) for arithmetic, b in BOUND.items() if f"-{arithmetic}" in name)
+        good = re.fullmatch(r"[-+.e\d]+ [-+.e\d]+", said) and all(float(s) <= b for s, b in zip(said.split(), [bound, worst]))
+        failed += not good
+        print(f"{'ok  ' if good else 'FAIL'} {name}{' in parts' if taken else ''}, d = {d}, {n} by {m}: {said}", flush=True)
     sys.exit(1 if failed else 0)
 
 

@@ -7,13 +7,9 @@ emulate_cuda.h stands in for the GPU: it finds wrong indices and wrong mathemati
 compiler.
 """
 
-import os
-import subprocess
 import sys
-import tempfile
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-SOURCE = os.path.join(HERE, "../crates/mercer/src/operator/cuda/external.cu")
+from emulator import kernels, run
 
 PROGRAM = r"""
 #include "emulate_cuda.h"
@@ -133,18 +129,13 @@ int main() {
 
 
 def main():
-    kernels = open(SOURCE, encoding="utf-8").read().replace('extern "C" ', "").replace("__restrict__", "")
-    with tempfile.TemporaryDirectory() as work:
-        for kind in ["float", "double"]:
-            with open(f"{work}/test.cpp", "w", encoding="utf-8") as file:
-                file.write(PROGRAM % dict(type=kind, kernels=kernels))
-            # Additions must not be reordered or fused: low parts are exact.
-            options = ["-std=c++17", "-O1", "-w", "-ffp-contract=off", f"-I{HERE}"]
-            subprocess.run(["c++", *options, "-o", f"{work}/test", f"{work}/test.cpp"], check=True)
-            said = subprocess.run([f"{work}/test"], capture_output=True, text=True)
-            print(f"points of {kind}: {said.stdout.strip()}", flush=True)
-            if said.returncode or said.stdout.strip() != "ok":
-                sys.exit(1)
+    text = kernels("mercer/src/operator/cuda/external.cu")
+    for kind in ["float", "double"]:
+        # Additions must not be reordered or fused: low parts are exact.
+        said = run(PROGRAM % dict(type=kind, kernels=text), "-O1", "-ffp-contract=off", capture_output=True, text=True)
+        print(f"points of {kind}: {said.stdout.strip()}", flush=True)
+        if said.returncode or said.stdout.strip() != "ok":
+            sys.exit(1)
 
 
 if __name__ == "__main__":

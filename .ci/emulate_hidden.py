@@ -7,13 +7,7 @@ emulate_cuda.h stands in for the GPU: it finds wrong indices and wrong mathemati
 compiler. The activation is sincos; that of the sources is generated, and checked by the tests of the formulas.
 """
 
-import os
-import subprocess
-import sys
-import tempfile
-
-HERE = os.path.dirname(os.path.abspath(__file__))
-SOURCE = os.path.join(HERE, "../crates/mercer-engine/src/compute/cuda/hidden.cu")
+from emulator import kernels, run
 
 PROGRAM = r"""
 #include "emulate_cuda.h"
@@ -98,16 +92,7 @@ int main() {
 """
 
 
-def main():
-    text = open(SOURCE, encoding="utf-8").read().replace('extern "C" ', "")
-    for pack, write in ((1, "as_it_is"), (4, "as_it_is"), (4, "turned")):
-        with tempfile.TemporaryDirectory() as work:
-            with open(f"{work}/test.cpp", "w", encoding="utf-8") as file:
-                file.write(PROGRAM % (pack, write, text, write == "turned", write))
-            build = ["c++", "-std=c++17", "-O1", "-w", f"-I{HERE}", "-o", f"{work}/test", f"{work}/test.cpp"]
-            subprocess.run(build, check=True)
-            subprocess.run([f"{work}/test"], check=True)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    text = kernels("mercer-engine/src/compute/cuda/hidden.cu")
+    for pack, write in ((1, "as_it_is"), (4, "as_it_is"), (4, "turned")):
+        run(PROGRAM % (pack, write, text, write == "turned", write), "-O1", check=True)

@@ -10,13 +10,10 @@ compiler.
 
 import os
 import re
-import subprocess
 import sys
-import tempfile
 
 from emulate_cuda import on_the_host
-
-HERE = os.path.dirname(os.path.abspath(__file__))
+from emulator import run
 
 # The networks of `image_source.rs` that are run: their arithmetic, height, width, channels, C_w, C_b, and the layers in the words of
 # emulate_images.h.
@@ -49,23 +46,19 @@ CALLS = "conv relu avgpool gap flatten dense fork shortcut join".split()
 def main():
     folder, wanted = sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else ""
     failed = 0
-    with tempfile.TemporaryDirectory() as work:
-        for name, (arithmetic, h, w, c, weight, bias, layers) in CASES.items():
-            source = f"images-{name}-{arithmetic}"
-            if wanted not in source:
-                continue
-            text = open(os.path.join(folder, f"{source}.cu"), encoding="utf-8").read()
-            number = lambda what: int(re.search(rf"#define {what} (\d+)", text)[1])
-            value = (8 if arithmetic == "F64" else 4) * (1 + number("NTK"))
-            layers = re.sub(rf"\b({'|'.join(CALLS)})\(", r"n.\1(", layers)
-            program = PROGRAM % dict(
-                source=on_the_host(text), h=h, w=w, c=c, weight=weight, bias=bias, layers=layers, warps=number("WARPS"), alone=number("ALONE"), pooled=number("SCRATCH"),
-                shared=number("WARPS") * (32 * number("PATCH") * value + 16), record=number("RECORD"), bound=BOUND[arithmetic])
-            with open(f"{work}/test.cpp", "w", encoding="utf-8") as file:
-                file.write(program)
-            subprocess.run(["c++", "-std=c++17", "-O1", "-w", "-fsanitize=undefined", f"-I{HERE}", "-o", f"{work}/test", f"{work}/test.cpp"], check=True)
-            print(source, end=": ", flush=True)
-            failed += subprocess.run([f"{work}/test"]).returncode != 0
+    for name, (arithmetic, h, w, c, weight, bias, layers) in CASES.items():
+        source = f"images-{name}-{arithmetic}"
+        if wanted not in source:
+            continue
+        text = open(os.path.join(folder, f"{source}.cu"), encoding="utf-8").read()
+        number = lambda what: int(re.search(rf"#define {what} (\d+)", text)[1])
+        value = (8 if arithmetic == "F64" else 4) * (1 + number("NTK"))
+        layers = re.sub(rf"\b({'|'.join(CALLS)})\(", r"n.\1(", layers)
+        program = PROGRAM % dict(
+            source=on_the_host(text), h=h, w=w, c=c, weight=weight, bias=bias, layers=layers, warps=number("WARPS"), alone=number("ALONE"), pooled=number("SCRATCH"),
+            shared=number("WARPS") * (32 * number("PATCH") * value + 16), record=number("RECORD"), bound=BOUND[arithmetic])
+        print(source, end=": ", flush=True)
+        failed += run(program, "-O1", "-fsanitize=undefined").returncode != 0
     sys.exit(1 if failed else 0)
 
 

@@ -8,13 +8,11 @@ Needs a C++ compiler.
 """
 
 import os
-import subprocess
 import sys
-import tempfile
 
 from emulate_cuda import on_the_host
+from emulator import run
 
-HERE = os.path.dirname(os.path.abspath(__file__))
 BOUND = {"F64": 1e-9, "F32": 1e-5}
 
 PROGRAM = r"""
@@ -64,14 +62,10 @@ int main() {
 
 def main():
     failed = 0
-    with tempfile.TemporaryDirectory() as work:
-        for arithmetic, bound in BOUND.items():
-            text = open(os.path.join(sys.argv[1], f"logistic-{arithmetic}.cu"), encoding="utf-8").read()
-            with open(f"{work}/test.cpp", "w", encoding="utf-8") as file:
-                file.write(PROGRAM % dict(source=on_the_host(text), bound=bound))
-            subprocess.run(["c++", "-std=c++17", "-O2", "-w", f"-I{HERE}", "-o", f"{work}/test", f"{work}/test.cpp"], check=True)
-            print(arithmetic, flush=True)
-            failed += subprocess.run([f"{work}/test"]).returncode != 0
+    for arithmetic, bound in BOUND.items():
+        text = open(os.path.join(sys.argv[1], f"logistic-{arithmetic}.cu"), encoding="utf-8").read()
+        print(arithmetic, flush=True)
+        failed += run(PROGRAM % dict(source=on_the_host(text), bound=bound), "-O2").returncode != 0
     sys.exit(1 if failed else 0)
 
 

@@ -7,13 +7,9 @@ emulate_cuda.h stands in for the GPU: it finds wrong indices and wrong mathemati
 compiler.
 """
 
-import os
-import subprocess
 import sys
-import tempfile
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-SOURCE = os.path.join(HERE, "../crates/mercer-engine/src/compute/cuda/views.cu")
+from emulator import kernels, run
 
 PROGRAM = r"""
 #include "emulate_cuda.h"
@@ -105,14 +101,5 @@ int main() {
 """
 
 
-def main():
-    text = open(SOURCE, encoding="utf-8").read().replace('extern "C" ', "")
-    with tempfile.TemporaryDirectory() as work:
-        with open(f"{work}/test.cpp", "w", encoding="utf-8") as file:
-            file.write(PROGRAM % text)
-        subprocess.run(["c++", "-std=c++17", "-O1", "-w", f"-I{HERE}", "-o", f"{work}/test", f"{work}/test.cpp"], check=True)
-        sys.exit(subprocess.run([f"{work}/test"]).returncode)
-
-
 if __name__ == "__main__":
-    main()
+    sys.exit(run(PROGRAM % kernels("mercer-engine/src/compute/cuda/views.cu"), "-O1").returncode)

@@ -31,13 +31,19 @@ class Block(nn.Module):
         return F.relu(self.bn2(self.conv2(y)) + self.short(x))
 
 
-def resnet20():
-    layers, cin = [nn.Conv2d(3, 16, 3, 1, 1, bias=False), nn.BatchNorm2d(16), nn.ReLU()], 16
-    for cout, stride in ((16, 1), (32, 2), (64, 2)):
-        for i in range(3):
-            layers.append(Block(cin, cout, stride if i == 0 else 1))
+def trunk(widths, blocks):
+    """The layers of a ResNet in its CIFAR form, with so many blocks of each width, up to the mean over positions."""
+    cin = widths[0]
+    layers = [nn.Conv2d(3, cin, 3, 1, 1, bias=False), nn.BatchNorm2d(cin), nn.ReLU()]
+    for stage, cout in enumerate(widths):
+        for i in range(blocks):
+            layers.append(Block(cin, cout, 2 if stage > 0 and i == 0 else 1))
             cin = cout
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10)).cuda()
+    return [*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten()]
+
+
+def resnet20():
+    return nn.Sequential(*trunk((16, 32, 64), 3), nn.Linear(64, 10)).cuda()
 
 
 def augmented(x):

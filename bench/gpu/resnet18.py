@@ -17,28 +17,12 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-
-class Block(nn.Module):
-    def __init__(self, cin, cout, stride):
-        super().__init__()
-        self.conv1, self.bn1 = nn.Conv2d(cin, cout, 3, stride, 1, bias=False), nn.BatchNorm2d(cout)
-        self.conv2, self.bn2 = nn.Conv2d(cout, cout, 3, 1, 1, bias=False), nn.BatchNorm2d(cout)
-        self.short = nn.Identity() if stride == 1 and cin == cout else nn.Sequential(
-            nn.Conv2d(cin, cout, 1, stride, bias=False), nn.BatchNorm2d(cout))
-
-    def forward(self, x):
-        y = F.relu(self.bn1(self.conv1(x)))
-        return F.relu(self.bn2(self.conv2(y)) + self.short(x))
+from resnet import trunk
 
 
 def network(k):
-    layers, cin = [nn.Conv2d(3, 64, 3, 1, 1, bias=False), nn.BatchNorm2d(64), nn.ReLU()], 64
-    for cout, stride in ((64, 1), (128, 2), (256, 2), (512, 2)):
-        for i in range(2):
-            layers.append(Block(cin, cout, stride if i == 0 else 1))
-            cin = cout
     projector = [nn.Linear(512, 2048), nn.BatchNorm1d(2048), nn.ReLU(), nn.Linear(2048, k)]
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), *projector).cuda().to(memory_format=torch.channels_last)
+    return nn.Sequential(*trunk((64, 128, 256, 512), 2), *projector).cuda().to(memory_format=torch.channels_last)
 
 
 def views(x):

@@ -2,9 +2,10 @@
 
 use crate::Failure;
 use mercer::apply::Predict;
-use mercer::classifier::{Cases, Classifier, Labelled, Measure, Standardizer};
+use mercer::classifier::{Cases, Classifier, Measure, Standardizer};
 use mercer::compute::Device;
-use mercer::laplace::{Laplace, Method, Prior};
+use mercer::data::{Dataset, Target};
+use mercer::laplace::{Ella, Laplace, Method, NetworkKind, Prior};
 use mercer::net::Network;
 use mercer::rng::Rng;
 use mercer::{FitContext, Result};
@@ -24,8 +25,11 @@ pub fn measure(
     array: impl Fn(&str) -> Result<Array2<f64>, Failure>,
 ) -> Result<Value, Failure> {
     let method = match method {
-        "ella" => Method::Ella { samples: 200, rank: 20 },
-        other => *Method::ALL.iter().find(|method| method.name() == other).ok_or("there is no such method")?,
+        "ella" => Ella { samples: 200, rank: 20 }.into(),
+        other => Method::all_for(NetworkKind::default())
+            .into_iter()
+            .find(|method| method.name() == other)
+            .ok_or("there is no such method")?,
     };
     let classes: Vec<String> = (0..10).map(|c| c.to_string()).collect();
     let labels = |y: Array2<f64>| y.iter().map(|y| *y as usize).collect::<Vec<_>>();
@@ -49,7 +53,8 @@ pub fn measure(
         foreign: true,
         displacement: None,
     };
-    let (network, data) = (Arc::new(network), Labelled { x, labels: y, classes, numbers: vec![], image: None });
+    let data = Dataset::new("rows", x, Some(Target::Classes { labels: y, names: classes }))?;
+    let network = Arc::new(network);
     let prior = Prior::Given { precision: PRECISION, noise: 1.0 };
     let laplace = Laplace { prior, ..Laplace::new(method) };
     let (mut fit, mut predict, mut nll) = (vec![], vec![], 0.0);

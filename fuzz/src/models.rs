@@ -5,9 +5,9 @@ use mercer::apply::{
     Affinity, FeatureLogistic, FeatureMap, FeatureRidge, Fit, Fitted, KernelPca, LaplacianEigenmaps, Logistic,
     NadarayaWatson, RecursiveFeatureMachine, Ridge, Saved, SpectralRidge,
 };
-use mercer::classifier::{Classifier, Labelled};
+use mercer::classifier::Classifier;
 use mercer::compute::Device;
-use mercer::data::{Missing, ReadOptions, Scaling, Schema, Table, Target as Labels};
+use mercer::data::{Dataset, Missing, ReadOptions, Scaling, Schema, Table, Target as Labels};
 use mercer::kernel::{Expression, Kernel};
 use mercer::model::Model;
 use mercer::operator::FunctionSamples;
@@ -35,7 +35,7 @@ pub fn write_seeds(scratch: &Path) -> Result<[PathBuf; 3]> {
     let x = points(12);
     let labels = (0..12).map(|i| i % 3).collect();
     let classes = ["a", "b", "c"].map(String::from).to_vec();
-    let data = Labelled { x, labels, classes, numbers: vec![], image: None };
+    let data = Dataset::new("rows", x, Some(Labels::Classes { labels, names: classes }))?;
     Classifier::new("dense(4) relu dense(3)", &data, Device::Cpu, 0)?.save(&folders[2].join("dense.safetensors"))?;
     Ok(folders)
 }

@@ -3,7 +3,6 @@
 mod args;
 mod commands;
 mod options;
-mod process;
 mod program;
 mod show;
 

@@ -184,7 +184,9 @@ fn quantiles_are_learnt_and_predicted() {
         let line = format!("regress numbers.csv --target y --method quantile --quantile {quantile} --kernel rbf(1)");
         let found = folder.object(&format!("{line} --model m.mercer"));
         assert_eq!(found["method"], "quantile");
-        assert!(found["left_out_pinball_loss"].as_f64().unwrap() < 0.2 && found["tried"].as_array().unwrap().len() == 6);
+        assert!(
+            found["left_out_pinball_loss"].as_f64().unwrap() < 0.2 && found["tried"].as_array().unwrap().len() == 6
+        );
         assert!(found["residual"].as_f64().unwrap() < 1e-9, "{found}");
         let again = folder.object("predict m.mercer numbers.csv --out p.csv");
         assert_eq!(again["test"], found["train"]);

@@ -1,6 +1,5 @@
 //! The one error type of the library. Each message names the offending value and what to do.
 
-use crate::syntax::excerpt;
 use std::path::{Path, PathBuf};
 
 /// Shorthand for results of this library. Example: [`Error`].
@@ -131,6 +130,26 @@ pub fn human_bytes(bytes: u64) -> String {
     let power = (bytes.max(1).ilog2() / 10).min(4);
     let value = bytes as f64 / 1024f64.powi(power as i32);
     if power == 0 { format!("{bytes} B") } else { format!("{value:.1} {}", UNITS[power as usize]) }
+}
+
+/// Characters before and behind the place of a mistake that a message shows.
+pub(crate) const SHOWN: usize = 60;
+
+/// A text as messages quote it: its two ends, if it is long.
+///
+/// ```
+/// use mercer_engine::error::excerpt;
+/// assert_eq!(excerpt(" dense(8) relu "), "dense(8) relu");
+/// assert!(excerpt(&"relu ".repeat(1000)).chars().count() < 130);
+/// ```
+pub fn excerpt(text: &str) -> String {
+    let text = text.trim();
+    let count = text.chars().count();
+    if count <= 2 * SHOWN {
+        return text.into();
+    }
+    let ends = text.chars().take(SHOWN).chain(" … ".chars()).chain(text.chars().skip(count - SHOWN));
+    ends.collect()
 }
 
 /// What follows a name that is not known: `; did you mean 'rbf'? (known: rbf, poly)`. The guess is left out where no

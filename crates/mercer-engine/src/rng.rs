@@ -1,5 +1,6 @@
 //! The random generator of the library. A seed gives the same numbers on every machine; the state is four words.
 
+use ndarray::Array2;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 
@@ -54,6 +55,17 @@ impl Rng {
         let u = 1.0 - self.uniform();
         let v = self.uniform();
         (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()
+    }
+
+    /// Independent standard normal numbers `[n, m]`, row by row.
+    ///
+    /// ```
+    /// use mercer_engine::rng::Rng;
+    /// let mut rng = Rng::new(7);
+    /// assert_eq!(Rng::new(7).normals((2, 1)), ndarray::array![[rng.normal()], [rng.normal()]]);
+    /// ```
+    pub fn normals(&mut self, shape: (usize, usize)) -> Array2<f64> {
+        Array2::from_shape_simple_fn(shape, || self.normal())
     }
 
     /// Uniform on {0, …, n−1}, without bias (Lemire's method). Panics if `n` is zero.

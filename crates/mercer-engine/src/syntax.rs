@@ -5,7 +5,7 @@
 //! argument := [ word '=' ] (text in quotes | anything without ',' and ')' but in brackets of its own)
 //! ```
 
-use crate::error::did_you_mean;
+use crate::error::{SHOWN, did_you_mean, excerpt};
 use crate::{Error, Result, fail_if};
 use std::str::FromStr;
 
@@ -86,23 +86,6 @@ impl<'a> Call<'a> {
     }
 }
 
-/// A text as messages quote it: its two ends, if it is long.
-///
-/// ```
-/// use mercer_engine::syntax::excerpt;
-/// assert_eq!(excerpt(" dense(8) relu "), "dense(8) relu");
-/// assert!(excerpt(&"relu ".repeat(1000)).chars().count() < 130);
-/// ```
-pub fn excerpt(text: &str) -> String {
-    let text = text.trim();
-    let count = text.chars().count();
-    if count <= 2 * SHOWN {
-        return text.into();
-    }
-    let ends = text.chars().take(SHOWN).chain(" … ".chars()).chain(text.chars().skip(count - SHOWN));
-    ends.collect()
-}
-
 /// Reads a text from left to right; spaces between words are skipped.
 #[derive(Clone, Debug)]
 pub struct Scanner<'a> {
@@ -116,9 +99,6 @@ pub struct Scanner<'a> {
 /// Brackets within brackets, up to this depth: parsers call themselves for each, and what they build is walked through in the
 /// same way.
 const DEEPEST: usize = 32;
-
-/// Characters before and behind the place of a mistake that a message shows.
-const SHOWN: usize = 60;
 
 impl<'a> Scanner<'a> {
     /// At the start of `text`; `what` is what error messages call it.

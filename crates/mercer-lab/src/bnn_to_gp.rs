@@ -9,9 +9,9 @@
 //! * the marginal likelihood `E_{K̂} N(y; 0, K̂ + σ²I)` of data;
 //! * the excess kurtosis of one output, `E f⁴/(E f²)² − 3 = 3 Var K̂(x,x)/K(x,x)²`, which for ReLU layers without biases is `3(1 + 5/H)^L − 3`.
 
-use crate::statistics::{Interval, exponent};
+use crate::statistics::{Interval, exponent, with_intervals};
 use crate::wide::{Wide, tensor};
-use crate::{Options, Shown, compared, report, sentence, table};
+use crate::{Findings, Options, Shown, table};
 use mercer::compute::{Device, Store, Tensor, gemm};
 use mercer::kernel::Kernel;
 use mercer::linalg::Cholesky;
@@ -227,21 +227,14 @@ fn figure(found: &Results, config: &Config) -> String {
     let widths: Vec<f64> = config.widths.iter().map(|w| *w as f64).collect();
     for (c, depth) in config.depths.iter().enumerate() {
         let of: Vec<&Measured> = found.measured.iter().filter(|m| m.depth == *depth).collect();
-        let line = |f: &dyn Fn(&Measured) -> f64| of.iter().map(|m| f(m)).collect::<Vec<f64>>();
         let values: [fn(&Measured) -> Interval; 3] = [|m| m.discrepancy, |m| m.kurtosis, |m| m.likelihood];
         for (i, (plot, value)) in plots.iter_mut().zip(values).enumerate() {
-            let low = |m: &Measured| {
-                let Interval { mean, half_width } = value(m);
-                if i == 2 { mean - half_width } else { (mean - half_width).max(mean / 5.0) }
-            };
-            *plot = std::mem::take(plot)
-                .line(format!("L = {depth}"), &widths, &line(&|m| value(m).mean))
-                .markers()
-                .band(&line(&low), &line(&|m| value(m).mean + value(m).half_width))
-                .colour(c);
+            let (values, lowest) = (of.iter().map(|m| value(m)).collect::<Vec<_>>(), (i < 2).then_some(5.0));
+            *plot = with_intervals(std::mem::take(plot), format!("L = {depth}"), &widths, &values, lowest).colour(c);
         }
+        let expected: Vec<f64> = of.iter().map(|m| m.kurtosis_expected).collect();
         plots[1] = std::mem::take(&mut plots[1])
-            .line(if c == 0 { "3(1 + 5/H)^{L} − 3" } else { "" }, &widths, &line(&|m| m.kurtosis_expected))
+            .line(if c == 0 { "3(1 + 5/H)^{L} − 3" } else { "" }, &widths, &expected)
             .dashed()
             .colour(6);
     }
@@ -301,7 +294,10 @@ fn setting(config: &Config) -> String {
 pub fn reproduce(options: &Options, context: &FitContext<'_>) -> Result<Shown> {
     let config = Config::new(options, context.seed);
     let found = run(&config, context)?;
-    let (verdict, observed, figure) = (verdict(&found), observation(&found), figure(&found, &config));
+    let figure = figure(&found, &config);
+    let (setting, observation, verdict) = (setting(&config), observation(&found), verdict(&found));
+    let title = "From Bayesian networks to a Gaussian process";
+    let findings = Findings { title, setting, expectation: EXPECTATION, observation, verdict };
     let rows = table(
         &found.measured,
         &[
@@ -322,21 +318,16 @@ pub fn reproduce(options: &Options, context: &FitContext<'_>) -> Result<Shown> {
             ("exponent, |log p − process|", |r| r.likelihood.text()),
         ],
     );
-    let text = format!(
-        "{}\n{}\nExpected: {EXPECTATION}\n\nObserved: {observed}\n\n{}\n",
-        rows.text(),
-        rates.text(),
-        sentence(&verdict)
-    );
-    let report = report("From Bayesian networks to a Gaussian process", &verdict, &setting(&config))
-        .formula("f | Φ ~ N(0, K̂),  K̂ = (C_w/H) Φ Φ^T → K^{l+1} = C_w E_{u~N(0,K^l)} φ(u) φ(u)^T");
-    let report = compared(report, EXPECTATION, &observed)
+    let text = findings.text(&[&rows, &rates]);
+    let report = findings
+        .report(&["f | Φ ~ N(0, K̂),  K̂ = (C_w/H) Φ Φ^T → K^{l+1} = C_w E_{u~N(0,K^l)} φ(u) φ(u)^T"])
         .section("By width and depth")
         .figure(&figure, "The discrepancy of the priors, the excess kurtosis with its exact value (dashed), and the marginal likelihood, with 95 % intervals.")
         .table(rows)
         .section("Rates of convergence")
         .table(rates);
-    let numbers = json!({ "plan": config, "measured": found.measured, "rates": found.rates, "verdict": verdict });
+    let numbers =
+        json!({ "plan": config, "measured": found.measured, "rates": found.rates, "verdict": findings.verdict });
     Ok(Shown { figure, report, numbers, text })
 }
 

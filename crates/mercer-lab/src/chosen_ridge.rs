@@ -38,13 +38,12 @@ pub fn chosen_ridge(
 mod tests {
     use super::*;
     use mercer::rng::Rng;
-    use ndarray::Array2;
 
     /// Of a small and a large ridge, the small one is chosen for values without noise, and the large one for noise alone.
     #[test]
     fn the_ridge_suits_the_noise() {
         let mut rng = Rng::new(1);
-        let x = Array2::from_shape_simple_fn((100, 1), || rng.normal());
+        let x = rng.normals((100, 1));
         let noise: Vec<f64> = (0..100).map(|_| rng.normal()).collect();
         let smooth: Vec<f64> = x.iter().map(|x| x.sin()).collect();
         let at = |y: &[f64], ridges: &[f64]| {

@@ -8,10 +8,11 @@
 
 mod figures;
 
+use crate::wide::tensor;
 use crate::{Column, Options, Shown, report, sentence, table};
 use figures::{ACCURACY, COLUMNS, COMPARED, COST, embeddings, overview};
 use mercer::apply::{Fit, Logistic, Predict};
-use mercer::compute::{Device, Tensor};
+use mercer::compute::Device;
 use mercer::data::{Dataset, ReadOptions, Target, open};
 use mercer::kernel::Expression;
 use mercer::net::Network;
@@ -187,8 +188,7 @@ fn values_of_networks(
     let each = x.axis_chunks_iter(Axis(0), at_once).zip(f.axis_chunks_iter_mut(Axis(0), at_once));
     for (part, (x, mut f)) in each.enumerate() {
         context.progress.step("random networks", part, parts, "");
-        let pixels: Vec<f32> = x.iter().map(|v| *v as f32).collect();
-        let pixels = Tensor::from_host(device, &[x.nrows(), x.ncols()], &pixels)?;
+        let pixels = tensor(x, device)?;
         sample_networks(net, &pixels, networks, seed, |s, values| {
             let mut outputs = f.slice_mut(s![.., s * c..(s + 1) * c]);
             outputs.iter_mut().zip(values).for_each(|(f, v)| *f = f64::from(*v));

@@ -1,7 +1,7 @@
 //! The published size of `eigenmap`: ResNet-18 trained on views of CIFAR-10, its ordered code beside random units and principal components of the
 //! same network, on CIFAR-10 and, without training again, on CIFAR-100.
 
-use crate::retrieval::{Code, Judge, Pair, classes, principal};
+use crate::retrieval::{Code, Judge, Pair, classes, in_words, principal, with_codes};
 use crate::{Options, Shown, compared, report, sentence, table};
 use mercer::apply::{EmbeddingCode, Fit, FittedCode, Logistic, Predict, Together, Transform, ViewEigenmap, ViewRows};
 use mercer::compute::{Math, Rule};
@@ -173,7 +173,7 @@ fn retrieval_table(found: &Results) -> Table {
             ("m", |(_, c)| c.length.to_string()),
             ("code", |(_, c)| c.code.into()),
             ("coordinates", |(_, c)| c.coordinates.to_string()),
-            ("mAP", |(_, c)| format!("{:.3} ({:.3} to {:.3})", c.map.value, c.map.interval[0], c.map.interval[1])),
+            ("mAP", |(_, c)| in_words(&c.map)),
         ],
     )
 }
@@ -184,13 +184,9 @@ fn figure(found: &Results) -> String {
         let mut plot = Plot::new(set.set).x_log("m").y("mean average precision");
         for (i, name) in [ORDERED, PRINCIPAL, RANDOM, NEAR].into_iter().enumerate() {
             let of: Vec<&Code> = set.codes.iter().filter(|c| c.code == name).collect();
-            if of.is_empty() {
-                continue;
+            if !of.is_empty() {
+                plot = with_codes(plot, name, |c| c.length as f64, &of).colour(i);
             }
-            let values = |value: &dyn Fn(&Code) -> f64| of.iter().map(|c| value(c)).collect::<Vec<f64>>();
-            let ends = [values(&|c| c.map.interval[0]), values(&|c| c.map.interval[1])];
-            let (m, map) = (values(&|c| c.length as f64), values(&|c| c.map.value));
-            plot = plot.line(name, &m, &map).band(&ends[0], &ends[1]).markers().colour(i);
         }
         grid = grid.panel(plot);
     }

@@ -239,7 +239,7 @@ fn run(n: usize, seed: u64, context: &FitContext<'_>) -> Result<Results> {
 
 /// Points on a smooth sheet: `2√(2/D) cos(uW + b)` `[n, D]` for coordinates `u` `[n, d]`, with W normal and b uniform.
 fn embedded(u: ArrayView2<f64>, ambient: usize, rng: &mut Rng) -> Array2<f64> {
-    let w = Array2::from_shape_simple_fn((u.ncols(), ambient), || rng.normal());
+    let w = rng.normals((u.ncols(), ambient));
     let b = Array2::from_shape_simple_fn((1, ambient), || std::f64::consts::TAU * rng.uniform());
     (u.dot(&w) + b).mapv(|angle| 2.0 * (2.0 / ambient as f64).sqrt() * angle.cos())
 }

@@ -9,8 +9,8 @@ mod targets;
 mod two_step;
 
 use crate::chosen_ridge::chosen_ridge;
-use crate::statistics::{Interval, Line};
-use crate::{Options, Shown, compared, report, sentence, table};
+use crate::statistics::{Interval, Line, least_cosine};
+use crate::{Findings, Options, Shown, table};
 use mercer::apply::{Alpha, Fit, MetricForm, Predict, RecursiveFeatureMachine};
 use mercer::data::Target;
 use mercer::kernel::Expression;
@@ -22,7 +22,7 @@ use ndarray::{Array2, ArrayView2, s};
 use serde::Serialize;
 use serde_json::json;
 use targets::{Hidden, Link};
-use two_step::{TwoStep, least_cosine};
+use two_step::TwoStep;
 
 config! {
     /// Dimensions d, for two hidden directions.
@@ -351,7 +351,10 @@ fn setting(config: &Config) -> String {
 pub fn reproduce(options: &Options, context: &FitContext<'_>) -> Result<Shown> {
     let config = Config::new(options, context.seed);
     let found = run(&config, context)?;
-    let (verdict, observed, figure) = (verdict(&found), observation(&found), figures::errors(&found));
+    let figure = figures::errors(&found);
+    let (setting, observation, verdict) = (setting(&config), observation(&found), verdict(&found));
+    let title = "What kernels cannot learn from few examples";
+    let findings = Findings { title, setting, expectation: EXPECTATION, observation, verdict };
     let columns: [crate::Column<Curve>; 6] = [
         ("target", |c| c.link.name().into()),
         ("d", |c| c.d.to_string()),
@@ -371,16 +374,12 @@ pub fn reproduce(options: &Options, context: &FitContext<'_>) -> Result<Shown> {
             ("at d", |e| e.dimensions.iter().map(|d| d.to_string()).collect::<Vec<_>>().join(", ")),
         ],
     );
-    let text = format!(
-        "{}\n{}\nExpected: {EXPECTATION}\n\nObserved: {observed}\n\n{}\n",
-        exponents.text(),
-        needed.text(),
-        sentence(&verdict)
-    );
-    let report = report("What kernels cannot learn from few examples", &verdict, &setting(&config))
-        .formula("f*(x) = g(Ux):  n ~ d^p for kernels,  n ~ d^2 r + d r^p for the network")
-        .formula("W^{(1)} = −η_1 ∇_W L,  ∇_{w_j} L = −2 a_j H w_j/√(2π) + O(√r/d),  H = E ∇^2 f*");
-    let report = compared(report, EXPECTATION, &observed)
+    let text = findings.text(&[&exponents, &needed]);
+    let report = findings
+        .report(&[
+            "f*(x) = g(Ux):  n ~ d^p for kernels,  n ~ d^2 r + d r^p for the network",
+            "W^{(1)} = −η_1 ∇_W L,  ∇_{w_j} L = −2 a_j H w_j/√(2π) + O(√r/d),  H = E ∇^2 f*",
+        ])
         .section("Errors")
         .figure(&figure, "Means over draws; the variance of the target is 1.")
         .section("Examples needed")
@@ -389,7 +388,7 @@ pub fn reproduce(options: &Options, context: &FitContext<'_>) -> Result<Shown> {
         .table(needed);
     let numbers = json!({
         "plan": config, "curves": found.curves, "ranks": found.ranks, "degenerate": found.degenerate,
-        "exponents": found.exponents, "verdict": verdict,
+        "exponents": found.exponents, "verdict": findings.verdict,
     });
     Ok(Shown { figure, report, numbers, text })
 }

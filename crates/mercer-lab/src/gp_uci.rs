@@ -1,5 +1,6 @@
 //! Gaussian-process regression on nine tables of the UCI repository, on their published splits: error, log likelihood and coverage.
 
+use crate::statistics::mean_and_error;
 use crate::{Column, Options, Shown, report, sentence, table};
 use mercer::apply::{FeatureProcess, Fit, GaussianProcess, IntervalReport, Predict, ProcessFeatures, Tuning};
 use mercer::data::{Dataset, ReadOptions, Scaler, Scaling, Target, open};
@@ -61,11 +62,7 @@ struct Measured {
 impl Measured {
     /// Mean and standard error over the splits.
     fn summary(&self, of: fn(&IntervalReport) -> f64) -> (f64, f64) {
-        let values: Vec<f64> = self.reports.iter().map(of).collect();
-        let n = values.len() as f64;
-        let mean = values.iter().sum::<f64>() / n;
-        let variance = values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / (n - 1.0).max(1.0);
-        (mean, (variance / n).sqrt())
+        mean_and_error(&self.reports.iter().map(of).collect::<Vec<f64>>())
     }
 }
 
@@ -245,14 +242,13 @@ pub fn reproduce(options: &Options, context: &FitContext<'_>) -> Result<Shown> {
 mod tests {
     use super::*;
     use mercer::rng::Rng;
-    use ndarray::Array2;
 
     /// y = sin(x₁) + 0.2ε: both posteriors find the noise.
     #[test]
     fn both_posteriors_predict_the_noise() {
         let mut rng = Rng::new(1);
         let mut data = |n: usize| {
-            let x = Array2::from_shape_simple_fn((n, 2), || rng.normal());
+            let x = rng.normals((n, 2));
             let y = x.column(0).iter().map(|x| (2.0 * x).sin() + 0.2 * rng.normal()).collect();
             Dataset::new("waves", x, Some(Target::Values(y))).unwrap()
         };

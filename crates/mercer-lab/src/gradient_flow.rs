@@ -11,7 +11,7 @@ mod figures;
 
 use crate::statistics::{Interval, Line, exponent, logarithmic};
 use crate::wide::{Wide, targets, tensor};
-use crate::{Options, Shown, compared, report, sentence, table};
+use crate::{Findings, Options, Shown, table};
 use early_stopping::Stopped;
 use mercer::compute::{Device, Tensor};
 use mercer::kernel::Kernel;
@@ -390,7 +390,9 @@ fn setting(config: &Config) -> String {
 pub fn reproduce(options: &Options, context: &FitContext<'_>) -> Result<Shown> {
     let config = Config::new(options, context.seed);
     let found = run(&config, context)?;
-    let (verdict, observed) = (verdict(&found), observation(&found));
+    let (setting, observation, verdict) = (setting(&config), observation(&found), verdict(&found));
+    let title = "Gradient descent in the eigenbasis of the NTK";
+    let findings = Findings { title, setting, expectation: EXPECTATION, observation, verdict };
     let directions = table(
         &found.directions,
         &[
@@ -418,12 +420,9 @@ pub fn reproduce(options: &Options, context: &FitContext<'_>) -> Result<Shown> {
     );
     let stopped = found.stopped.table();
     let figure = figures::decay(&found);
-    let text = [&directions, &errors, &growth, &stopped].map(|t| t.text()).join("\n");
-    let text = format!("{text}\nExpected: {EXPECTATION}\n\nObserved: {observed}\n\n{}\n", sentence(&verdict));
-    let report = report("Gradient descent in the eigenbasis of the NTK", &verdict, &setting(&config)).formula(
-        "u̇ = −(Θ/n) u,  u_j(t) = e^{−μ_j t} u_j(0);  in steps of the rate η  u_j(t) = (1 − ημ_j)^{t/η} u_j(0)",
-    );
-    let report = compared(report, EXPECTATION, &observed)
+    let text = findings.text(&[&directions, &errors, &growth, &stopped]);
+    let report = findings
+        .report(&["u̇ = −(Θ/n) u,  u_j(t) = e^{−μ_j t} u_j(0);  in steps of the rate η  u_j(t) = (1 − ημ_j)^{t/η} u_j(0)"])
         .section("Every direction at its own rate")
         .figure(&figure, "Left: components of the residual of one network of the largest width, dots, and the prediction, lines. Right: the distance from the prediction by width.")
         .table(directions)
@@ -435,7 +434,7 @@ pub fn reproduce(options: &Options, context: &FitContext<'_>) -> Result<Shown> {
         .section("The O(log K) law")
         .figure(&figures::growth(&found), "Directions of which half is learnt, measured (dots) and predicted from the eigenvalues (lines).")
         .table(growth);
-    Ok(Shown { figure, report, numbers: json!({ "plan": config, "found": found, "verdict": verdict }), text })
+    Ok(Shown { figure, report, numbers: json!({ "plan": config, "found": found, "verdict": findings.verdict }), text })
 }
 
 #[cfg(test)]

@@ -4,10 +4,10 @@
 //! lengthscale and ridge among them, falls like `n^{−1/2}` at best; estimators that adapt, such as trained networks, can reach
 //! `n^{−1}` up to logarithms.
 
-use crate::statistics::{Interval, exponent};
-use crate::{Options, Shown, compared, report, sentence, table};
+use crate::statistics::{Interval, exponent, with_intervals};
+use crate::{Findings, Options, Shown, table};
 use mercer::apply::{Alpha, Fit, Predict, Ridge};
-use mercer::classifier::{Classifier, Labelled, Settings, Standardizer, train};
+use mercer::classifier::{Classifier, Settings, Standardizer, train};
 use mercer::compute::Rule;
 use mercer::data::{Dataset, Target};
 use mercer::kernel::Kernel;
@@ -87,8 +87,7 @@ fn best_ridge(name: &str, x: ArrayView2<f64>, y: &[f64], truth: &[f64], context:
 
 /// The values on the grid of a trained network; that of the last step.
 fn network(x: ArrayView2<f64>, y: &[f64], config: &Config, seed: u64, context: &FitContext) -> Result<Vec<f64>> {
-    let data = Dataset::new("step", x.to_owned(), Some(Target::Values(y.to_vec())))?;
-    let data = Labelled::with_numbers(&data)?;
+    let data = Dataset::new("step", x.to_owned(), Some(Target::Values(y.to_vec())))?.with_numbers()?;
     let mut start = Classifier::new("dense(16, w=6, b=3) relu dense(16) relu dense(1)", &data, context.device, seed)?;
     start.standardizer = Standardizer::identity();
     let settings = Settings {
@@ -165,12 +164,8 @@ fn figure(found: &Results, config: &Config) -> String {
         let of: Vec<&Measured> = found.measured.iter().filter(|m| m.learner == learner).collect();
         fits = fits.line(learner.name(), &x, &of[of.len() - 1].example).colour(i);
         let n: Vec<f64> = of.iter().map(|m| m.n as f64).collect();
-        let line = |f: &dyn Fn(Interval) -> f64| of.iter().map(|m| f(m.error)).collect::<Vec<f64>>();
-        errors = errors
-            .line(learner.name(), &n, &line(&|e| e.mean))
-            .markers()
-            .band(&line(&|e| (e.mean - e.half_width).max(e.mean / 3.0)), &line(&|e| e.mean + e.half_width))
-            .colour(i);
+        let values: Vec<Interval> = of.iter().map(|m| m.error).collect();
+        errors = with_intervals(errors, learner.name(), &n, &values, Some(3.0)).colour(i);
     }
     Grid::new("A jump in noise", 2).panel_size(330.0, 230.0).panel(fits).panel(errors).svg()
 }
@@ -192,7 +187,7 @@ fn observation(found: &Results) -> String {
 pub fn reproduce(options: &Options, context: &FitContext<'_>) -> Result<Shown> {
     let config = Config::new(options, context.seed);
     let found = run(&config, context)?;
-    let (observed, figure) = (observation(&found), figure(&found, &config));
+    let figure = figure(&found, &config);
     let of =
         |l: Learner| found.exponents.iter().find(|(learner, _)| *learner == l).map_or(String::new(), |(_, e)| e.text());
     let verdict = format!(
@@ -209,6 +204,8 @@ pub fn reproduce(options: &Options, context: &FitContext<'_>) -> Result<Shown> {
         RIDGES.len(),
         config.steps
     );
+    let (title, observation) = ("A jump in noise", observation(&found));
+    let findings = Findings { title, setting, expectation: EXPECTATION, observation, verdict };
     let rows = table(
         &found.measured,
         &[
@@ -218,21 +215,16 @@ pub fn reproduce(options: &Options, context: &FitContext<'_>) -> Result<Shown> {
         ],
     );
     let exponents = table(&found.exponents, &[("learner", |e| e.0.name().into()), ("exponent of n", |e| e.1.text())]);
-    let text = format!(
-        "{}\n{}\nExpected: {EXPECTATION}\n\nObserved: {observed}\n\n{}\n",
-        rows.text(),
-        exponents.text(),
-        sentence(&verdict)
-    );
-    let report = report("A jump in noise", &verdict, &setting)
-        .formula("y_i = 1{x_i ≥ c} + ε_i:  E‖f̂ − f‖^2 ~ n^{−1/2} for kernels,  up to n^{−1} for networks");
-    let report = compared(report, EXPECTATION, &observed)
+    let text = findings.text(&[&rows, &exponents]);
+    let report = findings
+        .report(&["y_i = 1{x_i ≥ c} + ε_i:  E‖f̂ − f‖^2 ~ n^{−1/2} for kernels,  up to n^{−1} for networks"])
         .section("Estimates and errors")
         .figure(&figure, "Left: the estimates of the first draw. Right: errors over draws with 95 % intervals.")
         .table(exponents)
         .table(rows);
-    let numbers =
-        json!({ "plan": config, "measured": found.measured, "exponents": found.exponents, "verdict": verdict });
+    let numbers = json!({
+        "plan": config, "measured": found.measured, "exponents": found.exponents, "verdict": findings.verdict,
+    });
     Ok(Shown { figure, report, numbers, text })
 }
 

@@ -5,14 +5,14 @@
 //! `dh + h² + hk` for a network with two hidden layers of h units. For each cost, every method is made as large as the cost
 //! allows, and its pairs are certified on held-out points.
 
-use crate::{Options, Shown, report, sentence, table};
-use mercer::data::{ReadOptions, catalogue, open};
+use crate::{Options, Shown, report, sentence, table, two_parts};
+use mercer::data::catalogue;
 use mercer::kernel::Expression;
 use mercer::operator::Precision;
 use mercer::rng::Rng;
 use mercer::spectrum::neural::{Kind, NeuralEf, Ritz};
 use mercer::spectrum::{Fourier, Krylov, Landmarks, Method, Nystrom, NystromRitz, Problem, Sampling, Spectrum};
-use mercer::{Error, FitContext, Result};
+use mercer::{FitContext, Result};
 use mercer_figure::{Grid, Plot, text};
 use ndarray::Array2;
 use serde::Serialize;
@@ -173,15 +173,9 @@ fn run(config: &Config, context: &FitContext<'_>) -> Result<Results> {
 
 /// Points to fit `[n, d]` and to certify on `[h, d]`.
 fn data(config: &Config) -> Result<(Array2<f64>, Array2<f64>)> {
-    let x = open(&config.data, &ReadOptions::default())?.x;
-    let wanted = config.n + config.held_out;
-    if x.n() < wanted {
-        let (name, n) = (&config.data, x.n());
-        return Err(Error::input(format!("{name} has {n} points, and {wanted} are needed to fit and to certify")));
-    }
-    let rows = Rng::new(config.seed).fork(0x6461_7461).sample(x.n(), wanted);
-    let part = |rows: &[usize]| x.select(rows).into_f64();
-    Ok((part(&rows[..config.n]), part(&rows[config.n..])))
+    let rng = Rng::new(config.seed).fork(0x6461_7461);
+    let (set, [fitted, held_out]) = two_parts(&config.data, [config.n, config.held_out], rng)?;
+    Ok((set.x.select(&fitted).into_f64(), set.x.select(&held_out).into_f64()))
 }
 
 /// Scale of the weights of the first layer. The leading functions are smooth, so small weights suit both untrained and

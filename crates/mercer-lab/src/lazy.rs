@@ -4,9 +4,9 @@
 //! `κ(w₀) = ‖h(w₀) − ȳ‖ ‖∇²h‖/‖∇h‖² = ‖ȳ‖ ‖∇²f‖/(α‖∇f‖²)` before it has fitted them. Where κ is small, training is that of the
 //! linear model `α ∂f(w₀)(w − w₀)`. Descent on h with the rate η/α² is descent on f towards `f(w₀) + ȳ/α` with the rate η.
 
-use crate::statistics::{Interval, exponent, logarithmic};
+use crate::statistics::{Interval, exponent, logarithmic, with_intervals};
 use crate::wide::{Wide, targets, tensor};
-use crate::{Options, Shown, compared, report, sentence, table};
+use crate::{Findings, Options, Shown, table};
 use mercer::compute::Device;
 use mercer::linalg::{eigh, matmul};
 use mercer::rng::Rng;
@@ -228,11 +228,7 @@ fn figure(found: &Results) -> String {
             ("change of the weights", |m| m.weights),
         ];
         for (name, of) in series {
-            let line = |f: &dyn Fn(Interval) -> f64| rows.iter().map(|m| f(of(m))).collect::<Vec<f64>>();
-            plot = plot
-                .line(name, &x, &line(&|i| i.mean))
-                .markers()
-                .band(&line(&|i| (i.mean - i.half_width).max(i.mean / 5.0)), &line(&|i| i.mean + i.half_width));
+            plot = with_intervals(plot, name, &x, &rows.iter().map(of).collect::<Vec<_>>(), Some(5.0));
         }
         grid = grid.panel(plot);
     }
@@ -316,7 +312,10 @@ fn setting(config: &Config) -> String {
 pub fn reproduce(options: &Options, context: &FitContext<'_>) -> Result<Shown> {
     let config = Config::new(options, context.seed);
     let found = run(&config, context)?;
-    let (verdict, observed, figure) = (verdict(&found), observation(&found), figure(&found));
+    let figure = figure(&found);
+    let (setting, observation, verdict) = (setting(&config), observation(&found), verdict(&found));
+    let title = "Lazy training";
+    let findings = Findings { title, setting, expectation: EXPECTATION, observation, verdict };
     let rows = table(
         found.by_width.iter().chain(&found.by_scale),
         &[
@@ -339,15 +338,9 @@ pub fn reproduce(options: &Options, context: &FitContext<'_>) -> Result<Shown> {
             ("NTK", |e| e.kernel.text()),
         ],
     );
-    let text = format!(
-        "{}\n{}\nExpected: {EXPECTATION}\n\nObserved: {observed}\n\n{}\n",
-        rows.text(),
-        rates.text(),
-        sentence(&verdict)
-    );
-    let report = report("Lazy training", &verdict, &setting(&config))
-        .formula("κ(w_0) = ‖y(w_0) − ȳ‖ ‖∇^2 y(w_0)‖ / ‖∇y(w_0)‖^2");
-    let report = compared(report, EXPECTATION, &observed)
+    let text = findings.text(&[&rows, &rates]);
+    let report = findings
+        .report(&["κ(w_0) = ‖y(w_0) − ȳ‖ ‖∇^2 y(w_0)‖ / ‖∇y(w_0)‖^2"])
         .section("By width and by scale")
         .figure(&figure, "κ at the start, and relative changes in training, with 95 % intervals.")
         .table(rates)
@@ -355,7 +348,8 @@ pub fn reproduce(options: &Options, context: &FitContext<'_>) -> Result<Shown> {
         .section("Losses of the network and of its linearisation")
         .figure(&losses(&found, &config), "Training losses in units of the first one, means over networks.");
     let numbers = json!({
-        "plan": config, "by_width": found.by_width, "by_scale": found.by_scale, "exponents": found.exponents, "verdict": verdict,
+        "plan": config, "by_width": found.by_width, "by_scale": found.by_scale, "exponents": found.exponents,
+        "verdict": findings.verdict,
     });
     Ok(Shown { figure, report, numbers, text })
 }

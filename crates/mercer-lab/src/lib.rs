@@ -61,8 +61,10 @@ mod uncertainty;
 mod wide;
 mod wide_ensemble;
 
+use mercer::data::{Dataset, ReadOptions, open};
+use mercer::rng::Rng;
 use mercer::spectrum::neural::{Kind, Neural};
-use mercer::{FitContext, Result};
+use mercer::{FitContext, Result, fail_if};
 use mercer_figure::Plot;
 use mercer_figure::report::{Report, Table};
 use ndarray::Array2;
@@ -239,6 +241,33 @@ fn compared(report: Report, expectation: &str, observation: &str) -> Report {
     report.section("Expectation and observation").text(&format!("Expected: {expectation} Observed: {observation}"))
 }
 
+/// What an experiment expected and found, in words.
+struct Findings<'a> {
+    title: &'a str,
+    /// What was run.
+    setting: String,
+    expectation: &'a str,
+    observation: String,
+    verdict: String,
+}
+
+impl Findings<'_> {
+    /// The report up to the comparison of expectation and observation.
+    fn report(&self, formulas: &[&str]) -> Report {
+        let begun = report(self.title, &self.verdict, &self.setting);
+        let begun = formulas.iter().fold(begun, |report, formula| report.formula(formula));
+        compared(begun, self.expectation, &self.observation)
+    }
+
+    /// The results as text.
+    fn text(&self, tables: &[&Table]) -> String {
+        let tables: Vec<String> = tables.iter().map(|table| table.text()).collect();
+        let Findings { expectation, observation, verdict, .. } = self;
+        let (tables, verdict) = (tables.join("\n"), sentence(verdict));
+        format!("{tables}\nExpected: {expectation}\n\nObserved: {observation}\n\n{verdict}\n")
+    }
+}
+
 /// Points in the coordinates of two functions of `values` `[n, k]`, coloured by class.
 fn coordinates(title: String, values: &Array2<f64>, [a, b]: [usize; 2], labels: &[usize], classes: &[String]) -> Plot {
     let [xs, ys] = [a, b].map(|j| values.column(j).iter().copied().take(labels.len()).collect::<Vec<f64>>());
@@ -252,6 +281,15 @@ fn sentence(verdict: &str) -> String {
     // Symbols such as κ stay as they are.
     let first = letters.next().map(|c| c.to_ascii_uppercase().to_string()).unwrap_or_default();
     format!("{first}{}.", letters.as_str())
+}
+
+/// A set of this name, and the numbers of the rows of two parts of it of these sizes, drawn at random.
+fn two_parts(name: &str, [first, second]: [usize; 2], mut rng: Rng) -> Result<(Dataset, [Vec<usize>; 2])> {
+    let (set, wanted) = (open(name, &ReadOptions::default())?, first + second);
+    fail_if!(set.n() < wanted, "{name} has {} rows, and {first} + {second} = {wanted} are needed", set.n());
+    let mut rows = rng.sample(set.n(), wanted);
+    let rest = rows.split_off(first);
+    Ok((set, [rows, rest]))
 }
 
 /// `1, …, n`.

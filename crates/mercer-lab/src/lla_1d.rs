@@ -6,10 +6,12 @@
 
 use crate::{Column, Options, Shown, neural, report, sentence, table};
 use mercer::apply::Predict;
-use mercer::classifier::{Classifier, Labelled, Settings, train};
+use mercer::classifier::{Classifier, Settings, train};
 use mercer::compute::{Rule, Tensor};
-use mercer::data::{Target, generate::moons};
-use mercer::laplace::{FunctionLaplace, FunctionMethod, Laplace, Method, NetworkFunctions, Prior};
+use mercer::data::{Dataset, Target, generate::moons};
+use mercer::laplace::{
+    Eigenfunctions, Ella, GivenFunctions, Laplace, Map, Method, NetworkFunctions, NetworkKind, Prior,
+};
 use mercer::net::Mode;
 use mercer::operator::{LowRankOperator, OnPoints};
 use mercer::rng::Rng;
@@ -55,7 +57,7 @@ struct Row {
 
 /// One network: its rows, the points, and what every method says there.
 struct Case {
-    data: Labelled,
+    data: Dataset,
     points: Array2<f64>,
     /// Whether each point is near a row.
     near: Vec<bool>,
@@ -68,16 +70,16 @@ struct Case {
 }
 
 /// `y = sin 4x + x/2` with noise 0.1, at rows on both sides of a gap.
-fn wave(config: &Config) -> Labelled {
+fn wave(config: &Config) -> Result<Dataset> {
     let mut rng = Rng::new(config.seed).fork(1);
     let side = |i: usize, u: f64| if i.is_multiple_of(2) { -1.0 + 0.6 * u } else { 0.3 + 0.7 * u };
     let x = Array2::from_shape_fn((config.n, 1), |(i, _)| side(i, rng.uniform()));
     let numbers = x.iter().map(|x| (4.0 * x).sin() + 0.5 * x + 0.1 * rng.normal()).collect();
-    Labelled { x, labels: vec![], classes: vec![], numbers, image: None }
+    Dataset::new("wave", x, Some(Target::Values(numbers)))?.with_numbers()
 }
 
-fn trained(data: &Labelled, config: &Config, context: &FitContext) -> Result<Arc<Classifier>> {
-    let (h, outputs) = (config.width, data.classes.len().max(1));
+fn trained(data: &Dataset, config: &Config, context: &FitContext) -> Result<Arc<Classifier>> {
+    let (h, outputs) = (config.width, data.target()?.names().len().max(1));
     let net = format!("dense({h}) tanh dense({h}) tanh dense({outputs})");
     let start = Classifier::new(&net, data, context.device, config.seed)?;
     let rule = Rule::Sgd { momentum: 0.9, weight_decay: 1e-4 };
@@ -135,72 +137,77 @@ fn neural_functions(
         let psi = spectrum.transform(x.view())?;
         Ok(Array3::from_shape_fn((x.nrows(), c, psi.ncols()), |(i, o, j)| psi[[i * c + o, j]] * scale[j]))
     };
-    Ok([at(&case.data.x)?, at(&case.points)?])
+    Ok([at(&case.data.x.clone().into_f64())?, at(&case.points)?])
 }
 
 /// All methods on one data set.
-fn run(data: Labelled, points: Array2<f64>, config: &Config, context: &FitContext) -> Result<Case> {
+fn run(data: Dataset, points: Array2<f64>, config: &Config, context: &FitContext) -> Result<Case> {
     let network = trained(&data, config, context)?;
-    let targets = match data.numbers.is_empty() {
-        true => Target::Classes { labels: data.labels.clone(), names: data.classes.clone() },
-        false => Target::Values(data.numbers.iter().map(|y| scaled(&network, *y)).collect()),
+    let targets = match data.target()? {
+        Target::Values(numbers) => Target::Values(numbers.iter().map(|y| scaled(&network, *y)).collect()),
+        classes => classes.clone(),
     };
-    let (z, j) = written_out(&network, data.x.view())?;
+    let classes = matches!(targets, Target::Classes { .. });
+    let (z, j) = written_out(&network, data.x.to_f64().view())?;
     let (outputs, at_points) = written_out(&network, points.view())?;
-    let near = near(&points, &data.x);
+    let near = near(&points, &data.x.to_f64().to_owned());
     let theta = network.parameters.trained.to_host()?;
-    let square = Some(theta.iter().map(|v| f64::from(*v).powi(2)).sum());
+    let square = theta.iter().map(|v| f64::from(*v).powi(2)).sum();
     let mut case =
         Case { data, points, near, outputs, precision: 1.0, noise: 1.0, parameters: theta.len(), rows: vec![] };
     let start = Instant::now();
-    let exact = FunctionLaplace { prior: Prior::Likelihood, square, ..FunctionLaplace::new(FunctionMethod::Functions) };
-    let fitted = exact.fit(&NetworkFunctions::jacobians(z.view(), j.view())?, &targets, None, context)?;
+    let exact = Laplace { prior: Prior::Likelihood, ..Laplace::new(GivenFunctions) };
+    let fitted = exact.fit_functions(
+        &NetworkFunctions::jacobians(z.view(), j.view())?.with_square(square),
+        &targets,
+        None,
+        context,
+    )?;
     (case.precision, case.noise) = (fitted.found.value, fitted.noise);
     let values = |fitted: &mercer::laplace::FittedFunctionLaplace, functions: &Array3<f64>| {
         let at = NetworkFunctions::jacobians(case.outputs.view(), functions.view())?;
-        let scores = fitted.scores_at(&at)?;
-        Ok::<_, mercer::Error>(match fitted.deviations_at(&at)? {
+        let scores = at.scores_of(fitted)?;
+        Ok::<_, mercer::Error>(match at.deviations_of(fitted)? {
             Some(s) => s.iter().map(|s| (s * s - fitted.noise).max(0.0).sqrt()).collect(),
             None => first_class(fitted, scores.view()),
         })
     };
     let mut found = vec![("full, exact".to_owned(), values(&fitted, &at_points)?, start.elapsed().as_secs_f64())];
     let prior = Prior::Given { precision: case.precision, noise: case.noise };
-    let given = |method| FunctionLaplace { prior, ..FunctionLaplace::new(method) };
+    let given = |method: Method| Laplace { prior, ..Laplace::new(method) };
     let start = Instant::now();
     let [at_rows, elsewhere] = neural_functions(&case, &at_points, config, context)?;
     let network_of = NetworkFunctions::jacobians(z.view(), at_rows.view())?;
-    let fitted = given(FunctionMethod::Functions).fit(&network_of, &targets, None, context)?;
+    let fitted = given(GivenFunctions.into()).fit_functions(&network_of, &targets, None, context)?;
     found.push((format!("NeuralEF, k = {}", config.k), values(&fitted, &elsewhere)?, start.elapsed().as_secs_f64()));
     let start = Instant::now();
-    let leading = given(FunctionMethod::Eigenfunctions { count: config.k });
-    let fitted = leading.fit(&NetworkFunctions::jacobians(z.view(), j.view())?, &targets, None, context)?;
+    let leading = given(Eigenfunctions { functions: config.k, ..Eigenfunctions::default() }.into());
+    let fitted = leading.fit_functions(&NetworkFunctions::jacobians(z.view(), j.view())?, &targets, None, context)?;
     let name = format!("eigenfunctions, k = {}", config.k);
     found.push((name, values(&fitted, &at_points)?, start.elapsed().as_secs_f64()));
     // A process with a fixed mean has a prior of its own: it is no approximation of this posterior.
-    let approximates = |method: &Method| method.has_posterior() && !matches!(method, Method::FixedMean);
-    for method in Method::ALL.into_iter().filter(approximates) {
+    let approximates = |method: &Method| method.has_posterior() && method.name() != "fixed-mean";
+    for method in Method::all_for(NetworkKind::default()).into_iter().filter(approximates) {
         let start = Instant::now();
         let method = match method {
-            Method::Ella { samples, .. } => Method::Ella { samples, rank: config.k },
-            Method::Eigenfunctions { rows, .. } => Method::Eigenfunctions { functions: config.k, rows },
+            Method::Ella(ella) => Ella { rank: config.k, ..ella }.into(),
+            Method::Eigenfunctions(usual) => Eigenfunctions { functions: config.k, ..usual }.into(),
             other => other,
         };
         let fitted = Laplace { prior, ..Laplace::new(method) }.fit(&network, &case.data, None, context)?;
-        let values = match case.data.numbers.is_empty() {
+        let values = match classes {
             true => first_class(&fitted, fitted.scores(case.points.view())?.view()),
             false => fitted.outputs(case.points.view())?.1.iter().map(|v| v.sqrt()).collect(),
         };
-        let name = if let Method::Eigenfunctions { .. } = method { "hidden units" } else { method.name() };
+        let name = if let Method::Eigenfunctions(_) = method { "hidden units" } else { method.name() };
         found.push((name.to_owned(), values, start.elapsed().as_secs_f64()));
     }
-    if case.data.numbers.is_empty() {
-        let alone = FunctionLaplace::new(FunctionMethod::Map);
-        let fitted = alone.fit(&NetworkFunctions::jacobians(z.view(), j.view())?, &targets, None, context)?;
+    if classes {
+        let alone = Laplace::new(Map);
+        let fitted = alone.fit_functions(&NetworkFunctions::jacobians(z.view(), j.view())?, &targets, None, context)?;
         found.push(("the network alone".into(), values(&fitted, &at_points)?, 0.0));
     }
     let truth = found[0].1.clone();
-    let classes = case.data.numbers.is_empty();
     let row = |(name, values, seconds): (String, Vec<f64>, f64)| {
         let error = |near: bool| distance(&values, &truth, &case.near, near, classes);
         Row { inside: error(true), outside: error(false), name, seconds, values }
@@ -240,7 +247,8 @@ fn distance(values: &[f64], truth: &[f64], near: &[bool], wanted: bool, classes:
 
 /// Bands of two deviations around the network, one panel for each method.
 fn bands(case: &Case) -> String {
-    let number = mercer::classifier::Number::of(&case.data.numbers);
+    let y = case.data.y.as_ref().map_or_else(Vec::new, Target::values);
+    let number = mercer::classifier::Number::of(&y);
     let xs = case.points.column(0).to_vec();
     let mean: Vec<f64> = case.outputs.iter().map(|z| number.mean + number.spread * z).collect();
     let mut grid = Grid::new("A network on the line: mean and two deviations", 3).panel_size(250.0, 150.0).shared();
@@ -249,8 +257,8 @@ fn bands(case: &Case) -> String {
             let at = |(m, s): (&f64, &f64)| m + sign * 2.0 * number.spread * (s * s + case.noise).sqrt();
             mean.iter().zip(&row.values).map(at).collect::<Vec<f64>>()
         };
-        let rows = case.data.x.column(0).to_vec();
-        let plot = Plot::new(&row.name).x("x").y("y").scatter("", &rows, &case.data.numbers).colour(7);
+        let rows = case.data.x.column(0);
+        let plot = Plot::new(&row.name).x("x").y("y").scatter("", &rows, &y).colour(7);
         let (low, high) = (end(-1.0), end(1.0));
         grid = grid.panel(plot.line("", &xs, &mean).band(&low, &high).colour(0).y_range(-4.0, 4.0));
     }
@@ -259,15 +267,18 @@ fn bands(case: &Case) -> String {
 
 /// The entropy over the plane, one panel for each method.
 fn maps(case: &Case, points: usize) -> String {
+    let Some(Target::Classes { labels, names }) = &case.data.y else {
+        unreachable!("the rows of the plane have classes")
+    };
     let entropy = |p: &f64| [*p, 1.0 - p].iter().map(|p| if *p > 0.0 { -p * p.ln() } else { 0.0 }).sum::<f64>();
     let mut grid = Grid::new("Two classes in the plane: entropy of the probabilities", 3);
     grid = grid.panel_size(200.0, 160.0).shared().one_scale("entropy");
-    let (xs, ys) = (case.data.x.column(0).to_vec(), case.data.x.column(1).to_vec());
+    let (xs, ys) = (case.data.x.column(0), case.data.x.column(1));
     for row in &case.rows {
         let values: Vec<f64> = row.values.iter().map(entropy).collect();
         let plot =
             Plot::new(&row.name).x("x_1").y("x_2").field("entropy", PLANE[0], PLANE[1], [points, points], &values);
-        grid = grid.panel(plot.classes(&xs, &ys, &case.data.labels, &case.data.classes));
+        grid = grid.panel(plot.classes(&xs, &ys, labels, names));
     }
     grid.svg()
 }
@@ -300,11 +311,11 @@ fn setting(config: &Config, line: &Case, plane: &Case) -> String {
 pub fn reproduce(options: &Options, context: &FitContext<'_>) -> Result<Shown> {
     let config = Config::new(options.quick, context.seed);
     let points = Array2::from_shape_vec((config.line, 1), spaced((LINE[0], LINE[1]), config.line)).expect("one column");
-    let line = run(wave(&config), points, &config, context)?;
+    let line = run(wave(&config)?, points, &config, context)?;
     let [a, b] = PLANE.map(|ends| spaced(ends, config.plane));
     let m = config.plane;
     let points = Array2::from_shape_fn((m * m, 2), |(i, j)| if j == 0 { a[i % m] } else { b[i / m] });
-    let plane = run(Labelled::of(&moons(config.n, 0.2, config.seed)?)?, points, &config, context)?;
+    let plane = run(moons(config.n, 0.2, config.seed)?.with_classes()?, points, &config, context)?;
     let columns: [Column<Row>; 4] = [
         ("method", |row| row.name.clone()),
         ("error near rows", |row| text::number(row.inside, 3)),
@@ -350,7 +361,7 @@ mod tests {
     #[test]
     fn written_out_derivatives_are_those_of_finite_differences() {
         let config = Config::new(true, 3);
-        let network = trained(&wave(&config), &config, &FitContext::default()).unwrap();
+        let network = trained(&wave(&config).unwrap(), &config, &FitContext::default()).unwrap();
         let x = ndarray::array![[0.3], [-1.2]];
         let (z, j) = written_out(&network, x.view()).unwrap();
         let theta = network.parameters.trained.to_host().unwrap();
@@ -361,7 +372,10 @@ mod tests {
                 let parameters = network.network.parameters_from(mercer::Device::Cpu, &theta, &[]).unwrap();
                 let moved = Classifier {
                     parameters,
-                    ..trained(&wave(&config), &config, &FitContext::default()).map(Arc::into_inner).unwrap().unwrap()
+                    ..trained(&wave(&config).unwrap(), &config, &FitContext::default())
+                        .map(Arc::into_inner)
+                        .unwrap()
+                        .unwrap()
                 };
                 moved.logits(x.view()).unwrap().mapv(f64::from)
             };
@@ -379,7 +393,7 @@ mod tests {
     fn every_approximation_is_measured_and_all_eigenfunctions_are_exact() {
         let config = Config { k: 40, ..Config::new(true, 1) };
         let points = Array2::from_shape_vec((50, 1), spaced((LINE[0], LINE[1]), 50)).unwrap();
-        let case = run(wave(&config), points, &config, &FitContext::default()).unwrap();
+        let case = run(wave(&config).unwrap(), points, &config, &FitContext::default()).unwrap();
         assert!(case.rows.iter().flat_map(|row| &row.values).all(|v| v.is_finite()));
         assert_eq!(case.rows.len(), 9);
         let exact = case.rows.iter().find(|row| row.name.starts_with("eigenfunctions")).unwrap();

@@ -8,13 +8,13 @@
 use crate::uncertainty::{angles, folds, rotated};
 use crate::{Column, Options, Shown, report, sentence, table};
 use mercer::apply::Predict;
-use mercer::classifier::{Cases, Classifier, Detection, Estimate, Labelled, Measure, Unnamed};
+use mercer::classifier::{Cases, Classifier, Detection, Estimate, Measure, Unnamed};
 use mercer::data::{Dataset, ReadOptions, open};
-use mercer::laplace::{Laplace, Method, Outputs, Prior, Structured};
+use mercer::laplace::{Laplace, Method, NetworkKind, Outputs, Prior, Structured};
 use mercer::{Error, FitContext, Result, fail_if};
 use mercer_figure::report::Table;
 use mercer_figure::{Plot, text};
-use ndarray::{Array2, Axis, s};
+use ndarray::{Array2, ArrayView2, s};
 use serde::Serialize;
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -66,8 +66,8 @@ const PUBLISHED: [(&str, &str, f64, f64, Option<f64>); 12] = [
 /// The images of a run.
 struct Images {
     network: Arc<Classifier>,
-    train: Labelled,
-    test: Labelled,
+    train: Dataset,
+    test: Dataset,
     /// For each of the settings' degrees, turned test images, the first ones.
     turned: Vec<Array2<f64>>,
     /// Images of other distributions, with their names.
@@ -120,20 +120,20 @@ struct Passed {
 
 fn load(config: &Config, context: &FitContext) -> Result<Images> {
     context.progress.step("reading CIFAR-10", 0, 1, "");
-    let few = |source: &str, n: usize| -> Result<Labelled> {
+    let few = |source: &str, n: usize| -> Result<Dataset> {
         let all = open(source, &ReadOptions::default())?;
-        Labelled::of(&all.select(&(0..n.min(all.n())).collect::<Vec<_>>()))
+        all.select(&(0..n.min(all.n())).collect::<Vec<_>>()).with_classes()
     };
     let (train, test) = (few("cifar-10", config.train)?, few("cifar-10(part=test)", config.test)?);
     let name = name(config);
     let unnamed = Unnamed { mean: &MEAN, spread: &SPREAD, ..Unnamed::new(&name, &train) };
     let network = Arc::new(Classifier::load(&config.file, context.device, Some(unnamed))?);
-    let image = test.image.ok_or_else(|| Error::input("the rows of CIFAR-10 are no images"))?;
+    let image = test.shape.ok_or_else(|| Error::input("the rows of CIFAR-10 are no images"))?;
     // What is outside an image is zero after its author's scaling.
     let turn = |degrees: &f64| {
         let n = if *degrees == config.published_degrees { test.n() } else { config.others.min(test.n()) };
         let angles = &angles(test.n(), *degrees, context.seed)[..n];
-        rotated(test.x.slice(s![..n, ..]), image, angles, &network.standardizer.mean)
+        rotated(test.x.rows().slice(0..n).to_f64().view(), image, angles, &network.standardizer.mean)
     };
     let turned = config.degrees.iter().map(turn).collect();
     let others = others(config)?;
@@ -180,20 +180,21 @@ fn passed(laplace: &Laplace, images: &Images, config: &Config, context: &FitCont
     let structured = laplace.structured(&images.network, &images.train, context)?;
     let structure = start.elapsed().as_secs_f64();
     let mut done = 0;
-    let mut pass = |x: &Array2<f64>| {
+    let mut pass = |x: ArrayView2<f64>| {
         done += 1;
         context.progress.step(name, done, sets, "passes over sets of images");
-        structured.outputs(x.view())
+        structured.outputs(x)
     };
     let start = Instant::now();
-    let test = pass(&images.test.x)?;
+    let test = pass(images.test.x.to_f64().view())?;
     let seconds = [structure, start.elapsed().as_secs_f64()];
     let mut turned = vec![];
     for (x, degrees) in images.turned.iter().zip(&config.degrees) {
         let sees = sees_all || *degrees == config.published_degrees;
-        turned.push(sees.then(|| pass(x)).transpose()?);
+        turned.push(sees.then(|| pass(x.view())).transpose()?);
     }
-    let others = images.others.iter().map(|(_, x)| sees_all.then(|| pass(x)).transpose()).collect::<Result<_>>()?;
+    let others =
+        images.others.iter().map(|(_, x)| sees_all.then(|| pass(x.view())).transpose()).collect::<Result<_>>()?;
     Ok(Passed { structured, test, turned, others, seconds })
 }
 
@@ -220,7 +221,7 @@ fn scores(laplace: &Laplace, passed: &Passed, images: &Images, config: &Config, 
         let share = rest.len() as f64 / images.test.n() as f64;
         found.fit_seconds += (start.elapsed().as_secs_f64() + share * passed.seconds[1]) / parts.len() as f64;
         if k == 0 {
-            let x = images.test.x.select(Axis(0), part);
+            let x = images.test.x.select(part).into_f64();
             let start = Instant::now();
             fitted.scores(x.view())?;
             found.predict_seconds = start.elapsed().as_secs_f64();
@@ -254,7 +255,7 @@ fn entropies(scores: &Array2<f64>) -> Vec<f64> {
 }
 
 fn measured(name: String, found: &Scores, images: &Images, seed: u64) -> Result<Measured> {
-    let labels = images.test.labels_for(&images.network.classes)?;
+    let labels = images.test.target()?.labels_for(&images.network.classes)?;
     let cases = Cases::of(found.test.view(), &labels);
     let turned = |scores: &Array2<f64>| Cases::of(scores.view(), &labels[..scores.nrows()]).measure(Measure::Nll);
     let inside = entropies(&found.test);
@@ -280,7 +281,7 @@ fn measured(name: String, found: &Scores, images: &Images, seed: u64) -> Result<
 /// The methods that are compared, those of few multiply-adds to predict first.
 fn methods(images: &Images, config: &Config) -> Result<Vec<Laplace>> {
     let mut all = vec![];
-    for method in Method::ALL {
+    for method in Method::all_for(NetworkKind::default()) {
         let laplace = Laplace { prior: Prior::Validation, ..Laplace::new(method) };
         let cost = laplace.cost(&images.network, images.train.n())?.predict;
         let named = config.methods.iter().any(|name| *name == method.name());
@@ -412,7 +413,8 @@ pub fn reproduce(options: &Options, context: &FitContext<'_>) -> Result<Shown> {
     let file = options.net.clone().or_else(usual).unwrap_or_default();
     let (train, test) = (options.train.unwrap_or(config.train), options.test.unwrap_or(config.test));
     let config = Config { file, train, test, methods: options.methods.clone(), ..config };
-    let possible: Vec<&str> = Method::ALL.iter().filter(|method| method.has_posterior()).map(|m| m.name()).collect();
+    let all = Method::all_for(NetworkKind::default());
+    let possible: Vec<&str> = all.iter().filter(|method| method.has_posterior()).map(Method::name).collect();
     if let Some(unknown) = config.methods.iter().find(|name| !possible.contains(&name.as_str())) {
         return Err(Error::input(format!("there is no method {unknown:?}; choose among {}", possible.join(", "))));
     }

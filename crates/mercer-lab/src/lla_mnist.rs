@@ -1,16 +1,17 @@
 //! Linearised Laplace of a LeNet on MNIST: every method beside the network alone and temperature scaling; Fashion-MNIST as the other
 //! distribution, and digits that are turned.
 
+use crate::statistics::mean_and_error;
 use crate::{Options, Shown, report, sentence};
 use mercer::apply::{Predict, softmax_rows};
-use mercer::classifier::{Cases, Classifier, Detection, Labelled, Measure, Settings, train};
+use mercer::classifier::{Cases, Classifier, Detection, Measure, Settings, train};
 use mercer::data::{Dataset, ReadOptions, open};
-use mercer::laplace::{FittedLaplace, Laplace, Method};
+use mercer::laplace::{FittedLaplace, Laplace, Method, NetworkKind};
 use mercer::rng::Rng;
 use mercer::{FitContext, Result};
 use mercer_figure::report::Table;
 use mercer_figure::{Plot, text};
-use ndarray::{Array2, ArrayView1, ArrayView2, Axis};
+use ndarray::{Array2, ArrayView1, ArrayView2};
 use serde::Serialize;
 use serde_json::json;
 use std::sync::Arc;
@@ -45,9 +46,9 @@ struct Row {
 
 /// All images of a seed.
 struct Images {
-    fit: Labelled,
-    validation: Labelled,
-    test: Labelled,
+    fit: Dataset,
+    validation: Dataset,
+    test: Dataset,
     outside: Array2<f64>,
     /// By angle.
     turned: Vec<Array2<f64>>,
@@ -58,15 +59,15 @@ fn images(config: &Config, seed: u64) -> Result<Images> {
     let (digits, test, clothes) = (all("mnist")?, all("mnist(part=test)")?, all("fashion-mnist(part=test)")?);
     let mut rng = Rng::new(seed).fork(0x6d6e);
     let chosen = rng.sample(digits.n(), config.n + config.validation);
-    let part = |data: &Dataset, rows: &[usize]| Labelled::of(&data.select(rows));
+    let part = |data: &Dataset, rows: &[usize]| data.select(rows).with_classes();
     let first = |count: usize, n: usize| (0..count.min(n)).collect::<Vec<usize>>();
     let test = part(&test, &first(config.test, test.n()))?;
-    let upright = test.x.slice(ndarray::s![..config.turned.min(test.n()), ..]);
+    let upright = test.x.rows().slice(0..config.turned.min(test.n())).to_f64();
     Ok(Images {
         fit: part(&digits, &chosen[..config.n])?,
         validation: part(&digits, &chosen[config.n..])?,
         outside: clothes.select(&first(config.outside, clothes.n())).x.into_f64(),
-        turned: config.angles.iter().map(|angle| turned(upright, *angle)).collect(),
+        turned: config.angles.iter().map(|angle| turned(upright.view(), *angle)).collect(),
         test,
     })
 }
@@ -99,8 +100,7 @@ fn bilinear(image: ArrayView1<f64>, side: usize, [r, c]: [f64; 2]) -> f64 {
 }
 
 fn entropies(scores: Array2<f64>) -> Vec<f64> {
-    let entropy = |p: ArrayView1<f64>| p.iter().map(|p| if *p > 0.0 { -p * p.ln() } else { 0.0 }).sum();
-    softmax_rows(scores).map_axis(Axis(1), entropy).to_vec()
+    mercer::apply::entropies(softmax_rows(scores).view())
 }
 
 impl Row {
@@ -110,9 +110,9 @@ impl Row {
 
     fn measure(&mut self, fitted: &FittedLaplace, images: &Images, seed: u64) -> Result<()> {
         let start = Instant::now();
-        let scores = fitted.scores(images.test.x.view())?;
+        let scores = fitted.scores(images.test.x.to_f64().view())?;
         self.predict_seconds.push(start.elapsed().as_secs_f64());
-        let labels = images.test.labels_for(&fitted.network.classes)?;
+        let labels = images.test.target()?.labels_for(&fitted.network.classes)?;
         let cases = Cases::of(scores.view(), &labels);
         self.measures.push(Measure::ALL.map(|measure| cases.measure(measure)));
         let outside = entropies(fitted.scores(images.outside.view())?);
@@ -133,16 +133,9 @@ impl Row {
     }
 }
 
-/// The mean, and its standard error.
-fn mean_and_error(values: &[f64]) -> (f64, f64) {
-    let n = values.len() as f64;
-    let mean = values.iter().sum::<f64>() / n;
-    let variance = values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / (n - 1.0).max(1.0);
-    (mean, (variance / n).sqrt())
-}
-
 fn run(config: &Config, context: &FitContext) -> Result<Vec<Row>> {
-    let mut rows: Vec<Row> = Method::ALL.iter().map(|method| Row::new(method.name())).collect();
+    let mut rows: Vec<Row> =
+        Method::all_for(NetworkKind::default()).iter().map(|method| Row::new(method.name())).collect();
     for number in 0..config.seeds {
         let seed = config.seed + number;
         let context = FitContext { seed, ..*context };
@@ -151,7 +144,7 @@ fn run(config: &Config, context: &FitContext) -> Result<Vec<Row>> {
         let start = Classifier::new(&config.net, &images.fit, context.device, seed)?;
         let settings = Settings { epochs: config.epochs, batch: 64, learning_rate: 0.05, seed, ..Settings::default() };
         let network = Arc::new(train(start, &images.fit, None, &settings, &context, &|_| ())?.classifier);
-        for (method, row) in Method::ALL.into_iter().zip(&mut rows) {
+        for (method, row) in Method::all_for(NetworkKind::default()).into_iter().zip(&mut rows) {
             let start = Instant::now();
             let fitted = Laplace::new(method).fit(&network, &images.fit, Some(&images.validation), &context)?;
             row.fit_seconds.push(start.elapsed().as_secs_f64());

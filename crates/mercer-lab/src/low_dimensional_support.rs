@@ -5,8 +5,8 @@
 
 use crate::chosen_ridge::chosen_ridge;
 use crate::statistics::{Interval, exponent};
-use crate::{Options, Shown, compared, report, sentence, table};
-use mercer::classifier::{Classifier, Labelled, Settings, train};
+use crate::{Findings, Options, Shown, table};
+use mercer::classifier::{Classifier, Settings, train};
 use mercer::compute::Rule;
 use mercer::data::{Dataset, Target};
 use mercer::rng::Rng;
@@ -59,7 +59,7 @@ struct World {
 impl World {
     fn draw(ambient: usize, on_sheet: bool, rng: &mut Rng) -> World {
         let sheet = on_sheet.then(|| {
-            let w = Array2::from_shape_simple_fn((SHEET, ambient), || rng.normal());
+            let w = rng.normals((SHEET, ambient));
             (w, Array1::from_shape_simple_fn(ambient, || std::f64::consts::TAU * rng.uniform()))
         });
         let waves = Array2::from_shape_simple_fn((3, ambient), || rng.normal() / (ambient as f64).sqrt());
@@ -88,7 +88,7 @@ fn network(
     seed: u64,
     context: &FitContext,
 ) -> Result<Vec<f64>> {
-    let data = Labelled::with_numbers(&Dataset::new("sheet", x.to_owned(), Some(Target::Values(y.to_vec())))?)?;
+    let data = Dataset::new("sheet", x.to_owned(), Some(Target::Values(y.to_vec())))?.with_numbers()?;
     let start = Classifier::new("dense(64) relu dense(64) relu dense(1)", &data, context.device, seed)?;
     let epochs = config.steps.div_ceil(data.n().div_ceil(BATCH) as u64);
     let settings =
@@ -210,7 +210,7 @@ fn verdict(found: &[Measured]) -> String {
 pub fn reproduce(options: &Options, context: &FitContext<'_>) -> Result<Shown> {
     let config = Config::new(options, context.seed);
     let found = run(&config, context)?;
-    let (verdict, observed, figure) = (verdict(&found), observation(&found), figure(&found, &config));
+    let figure = figure(&found, &config);
     let setting = format!(
         "Values of sums of three waves sin(2 v·x), v of length about one, at points of smooth sheets √2 cos(uW + b) of dimension {SHEET} in D dimensions, \
          and at points that fill a cube of D dimensions with the same variance; no noise, {} draws. Ridge regression with an RBF at the median \
@@ -218,6 +218,9 @@ pub fn reproduce(options: &Options, context: &FitContext<'_>) -> Result<Shown> {
          interval over draws.",
         config.runs, config.steps
     );
+    let (title, observation, verdict) =
+        ("Data of low dimension in a space of many", observation(&found), verdict(&found));
+    let findings = Findings { title, setting, expectation: EXPECTATION, observation, verdict };
     let rows = table(
         &found,
         &[
@@ -228,13 +231,18 @@ pub fn reproduce(options: &Options, context: &FitContext<'_>) -> Result<Shown> {
             ("exponent of n", |m| m.exponent.text()),
         ],
     );
-    let text = format!("{}\nExpected: {EXPECTATION}\n\nObserved: {observed}\n\n{}\n", rows.text(), sentence(&verdict));
-    let report = report("Data of low dimension in a space of many", &verdict, &setting);
-    let report = compared(report, EXPECTATION, &observed)
+    let text = findings.text(&[&rows]);
+    let report = findings
+        .report(&[])
         .section("Errors")
         .figure(&figure, "Sheets (dashed) and full spaces (solid), one colour for each dimension D.")
         .table(rows);
-    Ok(Shown { figure, report, numbers: json!({ "plan": config, "measured": found, "verdict": verdict }), text })
+    Ok(Shown {
+        figure,
+        report,
+        numbers: json!({ "plan": config, "measured": found, "verdict": findings.verdict }),
+        text,
+    })
 }
 
 #[cfg(test)]

@@ -5,11 +5,13 @@
 //! evaluated at new points: NeuralEF by its networks, the exact functions by
 //! `ψ_j(x) = (1/(n μ_j)) Σ_i κ(x,x_i) ψ_j(x_i)`.
 
+use crate::statistics::least_cosine;
+use crate::wide::tensor;
 use crate::{Options, Shown, coordinates, report, sentence, table};
-use mercer::compute::{Device, Tensor};
+use mercer::compute::Device;
 use mercer::data::{Dataset, Target, generate};
 use mercer::kernel::Kernel;
-use mercer::linalg::{eigh, matmul, orthonormal_basis};
+use mercer::linalg::{eigh, orthonormal_basis};
 use mercer::net::ntk::sample_networks;
 use mercer::operator::{LowRankOperator, OnPoints, gram};
 use mercer::rng::Rng;
@@ -248,12 +250,13 @@ fn case(
     for (mut column, cosine) in signed.columns_mut().into_iter().zip(&fitted_cosines) {
         column *= cosine.signum();
     }
+    let bases = [orthonormal_basis(part(&by_exact, &new_rows))?, orthonormal_basis(part(&by_networks, &new_rows))?];
     let absolute = |cosines: Vec<f64>| cosines.into_iter().map(f64::abs).collect();
     let Some(Target::Classes { labels, names: classes }) = new.y else { unreachable!("{name} have classes") };
     Ok(Case {
         name,
         net,
-        span: least_cosine(&part(&by_exact, &new_rows), &part(&by_networks, &new_rows))?,
+        span: least_cosine(bases[0].t(), bases[1].view())?,
         captured: exact.certificate.trace_captured,
         exact: exact.eigenvalues.clone(),
         closed_form: closed_form(activation, fit.view(), k)?,
@@ -286,8 +289,7 @@ fn values_of_networks(
     name: &str,
     context: &FitContext<'_>,
 ) -> Result<Array3<f64>> {
-    let points: Vec<f32> = x.iter().map(|v| *v as f32).collect();
-    let points = Tensor::from_host(Device::Cpu, &[x.nrows(), x.ncols()], &points)?;
+    let points = tensor(x.view(), Device::Cpu)?;
     let mut f = Array3::zeros((config.samples, x.nrows(), 1));
     let seed = Rng::new(config.seed).fork(2).next_u64();
     sample_networks(net, &points, config.samples, seed, |s, values| {
@@ -318,15 +320,6 @@ fn map_of_plane(x: ArrayView2<f64>, side: usize) -> ([[f64; 2]; 2], Array2<f64>)
 fn signed_cosines(a: &Array2<f64>, b: &Array2<f64>) -> Vec<f64> {
     let norm = |v: &ndarray::ArrayView1<f64>| v.dot(v).sqrt().max(f64::MIN_POSITIVE);
     a.columns().into_iter().zip(b.columns()).map(|(a, b)| a.dot(&b) / (norm(&a) * norm(&b))).collect()
-}
-
-/// The smallest cosine between the spans of two sets of columns: the root of the smallest eigenvalue of `PPᵀ`, `P = QᵀQ'`
-/// with orthonormal bases Q, Q'.
-fn least_cosine(a: &Array2<f64>, b: &Array2<f64>) -> Result<f64> {
-    let (q, r) = (orthonormal_basis(a.clone())?, orthonormal_basis(b.clone())?);
-    let p = matmul(q.t(), r.view());
-    let (squares, _) = eigh(Device::Cpu, matmul(p.view(), p.t()).view())?;
-    Ok(squares.last().copied().unwrap_or(0.0).clamp(0.0, 1.0).sqrt())
 }
 
 fn verdict(cases: &[Case]) -> String {

@@ -5,7 +5,7 @@
 //! use the training images only, with the sampled kernel `FᵀF/S`, `F_s(x) = ∂_θg(x)·v_s` for S random sign vectors `v_s`.
 
 use crate::{Options, Shown, indices, method_colour, report, sentence, table};
-use mercer::classifier::{Classifier, Labelled, Settings, train};
+use mercer::classifier::{Classifier, Settings, train};
 use mercer::compute::{Device, Math, Tensor};
 use mercer::data::{Dataset, ReadOptions, Target, catalogue, open};
 use mercer::linalg::{eigh, matmul};
@@ -103,23 +103,24 @@ fn run(config: &Config, context: &FitContext<'_>) -> Result<Found> {
     let ntk = EmpiricalNtk::new(&net, &theta)?;
 
     // The reference, and the values of Θ at test images and landmarks that Nyström needs.
-    let (start, x) = (Instant::now(), classifier.standardizer.apply(test.x.view(), device)?);
+    let (start, x) = (Instant::now(), classifier.standardizer.apply(&test.x, device)?);
     context.progress.step("the kernel at the test images", 0, 1, "");
     let truth = of_difference(&ntk, &x, None, pair)?;
     let chosen = Rng::new(config.seed).fork(5).sample(config.train, config.k);
-    let landmarks = classifier.standardizer.apply(fit.x.select(Axis(0), &chosen).view(), device)?;
+    let landmarks = classifier.standardizer.apply(&fit.x.select(&chosen), device)?;
     let across = of_difference(&ntk, &x, Some(&landmarks), pair)?;
     let among = of_difference(&ntk, &landmarks, None, pair)?;
     let truth_seconds = start.elapsed().as_secs_f64();
 
     let start = Instant::now();
-    let all = concatenate(Axis(0), &[fit.x.view(), test.x.view()]).expect("rows of equal length");
+    let all = concatenate(Axis(0), &[fit.x.to_f64().view(), test.x.to_f64().view()]).expect("rows of equal length");
     let f = derivatives(&ntk, &net, &classifier.standardizer.apply(all.view(), device)?, pair, config, context)?;
     let direction_seconds = start.elapsed().as_secs_f64();
     let (f_fit, f_test) = (f.slice(s![.., ..config.train, ..]), f.slice(s![.., config.train.., ..]));
 
     let samples = LowRankOperator::of_samples(&f_fit.into(), false)?;
-    let operator = OnPoints::new(&samples, fit.x.view())?;
+    let x = fit.x.to_f64();
+    let operator = OnPoints::new(&samples, x.view())?;
     let problem = Problem { operator: &operator, k: config.k, context: FitContext { seed: config.seed, ..*context } };
     let exact = Spectrum::fit(&Krylov::to(1e-6), &problem, None)?;
     let mut method = Neural::new(NeuralEf::Joint);
@@ -127,7 +128,7 @@ fn run(config: &Config, context: &FitContext<'_>) -> Result<Found> {
     (method.settings.steps, method.settings.batch) = (config.steps, config.batch);
     let neural = Spectrum::fit(&method, &problem, None)?;
 
-    let by_functions = of_pairs(&neural.eigenvalues, &neural.transform(test.x.view())?);
+    let by_functions = of_pairs(&neural.eigenvalues, &neural.transform(test.x.rows())?);
     let by_extension = of_pairs(&exact.eigenvalues, &exact.transform(&f_test.into())?);
     let features = f_test.index_axis(Axis(2), 0);
     let by_features = of_features(features.slice(s![..config.k, ..]));
@@ -156,8 +157,9 @@ fn run(config: &Config, context: &FitContext<'_>) -> Result<Found> {
         row(format!("random features, S = {count}"), &of_features(features), along(count), (2 * count + 1) * forward),
         row(format!("best of rank {k}, from Θ itself"), &best_of_rank(&truth, k)?, "all of Θ".into(), 3 * forward),
     ];
-    let logits = classifier.logits(test.x.view())?;
-    let correct = (0..test.n()).filter(|&i| (logits[[i, pair[1]]] > logits[[i, pair[0]]]) == (test.labels[i] == 1));
+    let logits = classifier.logits(&test.x)?;
+    let labels = test.target()?.labels_for(&classifier.classes)?;
+    let correct = (0..test.n()).filter(|&i| (logits[[i, pair[1]]] > logits[[i, pair[0]]]) == (labels[i] == 1));
     Ok(Found {
         net: net.expression(),
         parameters: net.trained(),
@@ -166,14 +168,14 @@ fn run(config: &Config, context: &FitContext<'_>) -> Result<Found> {
         captured: exact.certificate.trace_captured,
         exact: exact.eigenvalues.clone(),
         neural: neural.eigenvalues.clone(),
-        airplanes: test.labels.iter().filter(|l| **l == 0).count(),
+        airplanes: labels.iter().filter(|l| **l == 0).count(),
         seconds: [network_seconds, truth_seconds, direction_seconds, neural.origin.seconds],
         kernels: [truth, by_functions, by_features],
     })
 }
 
 /// The network, the images to fit and the test images.
-fn trained(config: &Config, device: Device, context: &FitContext<'_>) -> Result<(Classifier, Labelled, Labelled)> {
+fn trained(config: &Config, device: Device, context: &FitContext<'_>) -> Result<(Classifier, Dataset, Dataset)> {
     if !catalogue().iter().any(|entry| entry.name == "cifar-10" && entry.present) {
         return Err(Error::input(
             "this experiment needs CIFAR-10: unpack https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz, and set the \
@@ -203,7 +205,7 @@ fn trained(config: &Config, device: Device, context: &FitContext<'_>) -> Result<
 }
 
 /// The first `n` images of the two classes, equally many of each, sorted by class.
-fn two_classes(set: &Dataset, n: usize) -> Result<Labelled> {
+fn two_classes(set: &Dataset, n: usize) -> Result<Dataset> {
     let Some(Target::Classes { labels, names }) = &set.y else {
         return Err(Error::input("the images of CIFAR-10 have no classes"));
     };
@@ -217,7 +219,8 @@ fn two_classes(set: &Dataset, n: usize) -> Result<Labelled> {
     let x = set.x.select(&[&rows[0][..wanted[0]], &rows[1][..wanted[1]]].concat()).into_f64();
     let labels = (0..n).map(|i| usize::from(i >= wanted[0])).collect();
     let classes = CLASSES.map(String::from).to_vec();
-    Ok(Labelled { x, labels, classes, numbers: vec![], image: set.shape })
+    let y = Target::Classes { labels, names: classes };
+    Ok(Dataset { shape: set.shape, ..Dataset::new(&set.name, x, Some(y))? })
 }
 
 /// The indices of the two classes among the outputs of the network.

@@ -1,13 +1,13 @@
 //! Every objective and every baseline on five kernels, with equal budgets and over several seeds: the residual on held-out
 //! points, the time, and the cost of a new point.
 
-use crate::{Column, Options, Shown, report, sentence, table};
-use mercer::data::{ReadOptions, catalogue, open};
+use crate::{Column, Options, Shown, report, sentence, table, two_parts};
+use mercer::data::catalogue;
 use mercer::kernel::Expression;
 use mercer::rng::Rng;
 use mercer::spectrum::neural::{Kind, Ritz};
 use mercer::spectrum::{Fourier, Krylov, Landmarks, Method, Nystrom, NystromRitz, Problem, Sampling, Spectrum};
-use mercer::{Error, FitContext, Result, fail_if};
+use mercer::{Error, FitContext, Result};
 use mercer_figure::report::Table;
 use mercer_figure::{Grid, Plot, text};
 use ndarray::Array2;
@@ -174,12 +174,9 @@ fn compare(case: &Case, config: &Config, context: &FitContext<'_>) -> Result<Com
 
 /// Points to fit `[n, d]` and to certify on `[h, d]`.
 fn points(case: &Case, config: &Config, seed: u64) -> Result<(Array2<f64>, Array2<f64>)> {
-    let x = open(&case.data, &ReadOptions::default())?.x;
-    let wanted = config.n + config.held_out;
-    fail_if!(x.n() < wanted, "{} has {} points, and {wanted} are needed to fit and to certify", case.data, x.n());
-    let rows = Rng::new(seed).fork(0x7365_6564).sample(x.n(), wanted);
-    let part = |rows: &[usize]| x.select(rows).into_f64();
-    Ok((part(&rows[..config.n]), part(&rows[config.n..])))
+    let rng = Rng::new(seed).fork(0x7365_6564);
+    let (set, [fitted, held_out]) = two_parts(&case.data, [config.n, config.held_out], rng)?;
+    Ok((set.x.select(&fitted).into_f64(), set.x.select(&held_out).into_f64()))
 }
 
 /// The best trained method and the best baseline of each case.

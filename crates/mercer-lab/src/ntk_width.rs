@@ -4,9 +4,9 @@
 //! function for all of them and does not change in training. Training: 200 steps of gradient descent with the rate 1 on
 //! `f*(x) = x₁x₂` at standard normal inputs.
 
-use crate::statistics::{Interval, exponent};
+use crate::statistics::{Interval, exponent, with_intervals};
 use crate::wide::{Wide, targets, tensor};
-use crate::{Options, Shown, compared, report, sentence, table};
+use crate::{Findings, Options, Shown, table};
 use mercer::compute::Device;
 use mercer::kernel::Kernel;
 use mercer::operator::gram_cross;
@@ -75,7 +75,7 @@ fn norm(v: &Array1<f64>) -> f64 {
 fn train(net: &mut Wide, config: &Config, circle: &Array2<f64>, rng: &mut Rng) -> Result<([Array1<f64>; 2], f64)> {
     let device = net.theta.trained.device();
     net.draw(rng);
-    let x = Array2::from_shape_simple_fn((config.n, 2), || rng.normal());
+    let x = rng.normals((config.n, 2));
     let y: Vec<f64> = x.rows().into_iter().map(|x| x[0] * x[1]).collect();
     let (points, goal) = (tensor(x.view(), device)?, targets(&y, 1, device)?);
     let (first, circle) = (tensor(array![[1.0, 0.0]].view(), device)?, tensor(circle.view(), device)?);
@@ -171,28 +171,16 @@ fn figure(found: &Results, config: &Config) -> String {
 
 fn by_width(found: &Results) -> String {
     let widths: Vec<f64> = found.measured.iter().map(|m| m.width as f64).collect();
-    let line = |f: fn(&Measured) -> f64| found.measured.iter().map(f).collect::<Vec<f64>>();
     let power = |first: f64, a: f64| widths.iter().map(|w| first * (w / widths[0]).powf(a)).collect::<Vec<f64>>();
-    let (spread, change) = (line(|m| m.spread.mean), line(|m| m.change.mean));
-    Plot::new("The kernel by width")
-        .x_log("width")
-        .y_log("relative size")
-        .line("spread of the starts", &widths, &spread)
-        .markers()
-        .band(
-            &line(|m| (m.spread.mean - m.spread.half_width).max(m.spread.mean / 5.0)),
-            &line(|m| m.spread.mean + m.spread.half_width),
-        )
-        .line("change in training", &widths, &change)
-        .markers()
-        .band(
-            &line(|m| (m.change.mean - m.change.half_width).max(m.change.mean / 5.0)),
-            &line(|m| m.change.mean + m.change.half_width),
-        )
-        .line("width^{−1/2}", &widths, &power(spread[0], -0.5))
+    let of = |value: fn(&Measured) -> Interval| found.measured.iter().map(value).collect::<Vec<_>>();
+    let (spread, change) = (of(|m| m.spread), of(|m| m.change));
+    let plot = Plot::new("The kernel by width").x_log("width").y_log("relative size");
+    let plot = with_intervals(plot, "spread of the starts", &widths, &spread, Some(5.0));
+    with_intervals(plot, "change in training", &widths, &change, Some(5.0))
+        .line("width^{−1/2}", &widths, &power(spread[0].mean, -0.5))
         .dashed()
         .colour(0)
-        .line("width^{−1}", &widths, &power(change[0], -1.0))
+        .line("width^{−1}", &widths, &power(change[0].mean, -1.0))
         .dashed()
         .colour(1)
         .svg()
@@ -248,7 +236,10 @@ fn setting(config: &Config) -> String {
 pub fn reproduce(options: &Options, context: &FitContext<'_>) -> Result<Shown> {
     let config = Config::new(options, context.seed);
     let found = run(&config, context)?;
-    let (verdict, observed, figure) = (verdict(&found), observation(&found), figure(&found, &config));
+    let figure = figure(&found, &config);
+    let (setting, observation, verdict) = (setting(&config), observation(&found), verdict(&found));
+    let title = "The NTK by width, before and after training";
+    let findings = Findings { title, setting, expectation: EXPECTATION, observation, verdict };
     let rows = table(
         &found.measured,
         &[
@@ -262,10 +253,9 @@ pub fn reproduce(options: &Options, context: &FitContext<'_>) -> Result<Shown> {
             ("loss left", |m| m.loss.text()),
         ],
     );
-    let text = format!("{}\nExpected: {EXPECTATION}\n\nObserved: {observed}\n\n{}\n", rows.text(), sentence(&verdict));
-    let report = report("The NTK by width, before and after training", &verdict, &setting(&config))
-        .formula("Θ_t(x,x′) = ∂_θ f(x) · ∂_θ f(x′),  Θ_t → Θ_∞ for all t as the width grows");
-    let report = compared(report, EXPECTATION, &observed)
+    let text = findings.text(&[&rows]);
+    let report = findings
+        .report(&["Θ_t(x,x′) = ∂_θ f(x) · ∂_θ f(x′),  Θ_t → Θ_∞ for all t as the width grows"])
         .section("The kernel on the circle")
         .figure(&figure, "Every line is one start: before training and after it. The dark line is the kernel of infinite width.")
         .section("By width")
@@ -273,7 +263,7 @@ pub fn reproduce(options: &Options, context: &FitContext<'_>) -> Result<Shown> {
         .table(rows);
     let numbers = json!({
         "plan": config, "measured": found.measured, "spread_exponent": found.spread_exponent,
-        "change_exponent": found.change_exponent, "verdict": verdict,
+        "change_exponent": found.change_exponent, "verdict": findings.verdict,
     });
     Ok(Shown { figure, report, numbers, text })
 }

@@ -3,9 +3,9 @@
 //! The whole representation is `Φ(x) = (√μ_1 ψ_1(x), …, √μ_K ψ_K(x))`, whose products are the kernel's. Turned by a random orthogonal
 //! matrix it has the same products and no order: what a representation is that nothing has ordered.
 
-use crate::{Options, Shown, compared, report, sentence, table};
+use crate::{Options, Shown, compared, report, sentence, table, two_parts};
 use mercer::classifier::Estimate;
-use mercer::data::{Dataset, ReadOptions, Target, catalogue, open};
+use mercer::data::{Dataset, Target, catalogue};
 use mercer::kernel::Expression;
 use mercer::linalg::{eigh, matmul};
 use mercer::operator::Precision;
@@ -80,20 +80,17 @@ const PRINCIPAL: &str = "PCA of the columns";
 pub fn reproduce(options: &Options, context: &FitContext<'_>) -> Result<Shown> {
     let config = Config::new(options.quick, context.seed);
     let found = run(&config, context)?;
-    let shown = |e: &Estimate| format!("{:.3} ({:.3} to {:.3})", e.value, e.interval[0], e.interval[1]);
-    let rows: Vec<(&Code, [String; 3])> =
-        found.codes.iter().map(|c| (c, [shown(&c.map), shown(&c.precision), shown(&c.lead)])).collect();
     let codes = table(
-        &rows,
+        &found.codes,
         &[
-            ("m", |(c, _)| c.length.to_string()),
-            ("code", |(c, _)| c.code.into()),
-            ("coordinates", |(c, _)| c.coordinates.to_string()),
-            ("mAP", |(_, [map, ..])| map.clone()),
-            ("precision@10", |(_, [_, precision, _])| precision.clone()),
-            ("lead of the first m", |(c, [.., lead])| if c.code == ORDERED { text::GAP.into() } else { lead.clone() }),
-            ("bytes", |(c, _)| c.bytes.to_string()),
-            ("ms a query", |(c, _)| format!("{:.3}", c.milliseconds)),
+            ("m", |c| c.length.to_string()),
+            ("code", |c| c.code.into()),
+            ("coordinates", |c| c.coordinates.to_string()),
+            ("mAP", |c| in_words(&c.map)),
+            ("precision@10", |c| in_words(&c.precision)),
+            ("lead of the first m", |c| if c.code == ORDERED { text::GAP.into() } else { in_words(&c.lead) }),
+            ("bytes", |c| c.bytes.to_string()),
+            ("ms a query", |c| format!("{:.3}", c.milliseconds)),
         ],
     );
     let figure = curves(&found);
@@ -116,6 +113,11 @@ pub fn reproduce(options: &Options, context: &FitContext<'_>) -> Result<Shown> {
         ));
     let report = compared(page, &expected, &sentence(&found.verdict));
     Ok(Shown { figure, report, text, numbers: json!(found) })
+}
+
+/// An estimate with its interval.
+pub(crate) fn in_words(e: &Estimate) -> String {
+    format!("{:.3} ({:.3} to {:.3})", e.value, e.interval[0], e.interval[1])
 }
 
 fn description(found: &Results) -> String {
@@ -184,13 +186,9 @@ fn run(config: &Config, context: &FitContext<'_>) -> Result<Results> {
 
 /// Items and queries, drawn at random from one set.
 fn data(config: &Config) -> Result<[Dataset; 2]> {
-    let all = open(&config.data, &ReadOptions::default())?;
-    let wanted = config.items + config.queries;
-    if all.n() < wanted {
-        return Err(Error::input(format!("{} has {} rows, and {wanted} are needed", config.data, all.n())));
-    }
-    let rows = Rng::new(config.seed).fork(0x6461_7461).sample(all.n(), wanted);
-    Ok([&rows[..config.items], &rows[config.items..]].map(|rows| all.select(rows)))
+    let rng = Rng::new(config.seed).fork(0x6461_7461);
+    let (set, parts) = two_parts(&config.data, [config.items, config.queries], rng)?;
+    Ok(parts.map(|rows| set.select(&rows)))
 }
 
 pub(crate) fn classes(data: &Dataset) -> Result<Vec<usize>> {
@@ -257,9 +255,16 @@ pub(crate) fn principal([x, z]: [&Array2<f64>; 2]) -> Result<Pair> {
 
 /// A random orthogonal matrix `[k, k]`: the eigenvectors of a symmetric matrix of normal numbers.
 fn orthogonal(k: usize, rng: &mut Rng) -> Result<Array2<f64>> {
-    let normal = Array2::from_shape_simple_fn((k, k), || rng.normal());
+    let normal = rng.normals((k, k));
     let symmetric = &normal + &normal.t();
     eigh(Device::Cpu, ArrayView2::from(&symmetric)).map(|(_, vectors)| vectors)
+}
+
+/// A line of the mean average precision of codes, with its intervals.
+pub(crate) fn with_codes(plot: Plot, name: &str, x: fn(&Code) -> f64, codes: &[&Code]) -> Plot {
+    let values = |value: &dyn Fn(&Code) -> f64| codes.iter().map(|c| value(c)).collect::<Vec<f64>>();
+    let [low, high] = [0, 1].map(|end| values(&|c| c.map.interval[end]));
+    plot.line(name, &values(&x), &values(&|c| c.map.value)).band(&low, &high).markers()
 }
 
 fn curves(found: &Results) -> String {
@@ -268,21 +273,10 @@ fn curves(found: &Results) -> String {
     let mut by_bytes = Plot::new("By the bytes of a code").x_log("bytes").y("mean average precision");
     for (i, name) in names.iter().enumerate() {
         let of: Vec<&Code> = found.codes.iter().filter(|c| c.code == *name).collect();
-        let values = |value: &dyn Fn(&Code) -> f64| of.iter().map(|c| value(c)).collect::<Vec<f64>>();
-        let map = values(&|c| c.map.value);
-        let ends = [values(&|c| c.map.interval[0]), values(&|c| c.map.interval[1])];
-        by_length =
-            by_length.line(*name, &values(&|c| c.length as f64), &map).band(&ends[0], &ends[1]).markers().colour(i);
-        if *name != LONG {
-            by_bytes =
-                by_bytes.line("", &values(&|c| c.bytes as f64), &map).band(&ends[0], &ends[1]).markers().colour(i);
-        } else {
-            by_bytes = by_bytes
-                .line("", &values(&|c| c.bytes as f64), &map)
-                .band(&ends[0], &ends[1])
-                .markers()
-                .colour(i)
-                .dashed();
+        by_length = with_codes(by_length, name, |c| c.length as f64, &of).colour(i);
+        by_bytes = with_codes(by_bytes, "", |c| c.bytes as f64, &of).colour(i);
+        if *name == LONG {
+            by_bytes = by_bytes.dashed();
         }
     }
     let m: Vec<f64> = found.config.lengths.iter().map(|m| *m as f64).collect();
@@ -334,7 +328,7 @@ mod tests {
         let product = matmul(turn.t(), turn.view());
         assert!((&product - &Array2::<f64>::eye(6)).iter().all(|v| v.abs() < 1e-12));
         let mut rng = Rng::new(2);
-        let mut normal = |n| Array2::from_shape_simple_fn((n, 6), || rng.normal());
+        let mut normal = |n| rng.normals((n, 6));
         let whole = [normal(60), normal(10)];
         let turned = whole.each_ref().map(|codes| matmul(codes.view(), turn.view()));
         let judge =

@@ -1,8 +1,9 @@
 //! The kernel of the snapshots of a training run: its eigenfunctions as a posterior, beside SWA, SWAG, the snapshots and ensembles.
 
+use crate::statistics::mean_and_error;
 use crate::{Column, Options, Shown, report, sentence, table};
 use mercer::apply::{Predict, softmax_rows};
-use mercer::classifier::{Cases, Classifier, Detection, Labelled, Measure, Settings as Training, Snapshots, train};
+use mercer::classifier::{Cases, Classifier, Detection, Measure, Settings as Training, Snapshots, train};
 use mercer::data::{Dataset, ReadOptions, open};
 use mercer::rng::Rng;
 use mercer::trajectory::{Method, Settings, Trajectory};
@@ -57,9 +58,9 @@ impl Config {
 
 /// The rows of the experiment.
 struct Rows {
-    fit: Labelled,
-    validation: Labelled,
-    test: Labelled,
+    fit: Dataset,
+    validation: Dataset,
+    test: Dataset,
     other: Array2<f64>,
 }
 
@@ -95,16 +96,9 @@ impl Summary {
     }
 }
 
-fn mean_and_error(values: &[f64]) -> (f64, f64) {
-    let n = values.len() as f64;
-    let mean = values.iter().sum::<f64>() / n;
-    let variance = values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / (n - 1.0).max(1.0);
-    (mean, (variance / n).sqrt())
-}
-
-fn some(data: &Labelled, from: usize, count: usize) -> Labelled {
+fn some(data: &Dataset, from: usize, count: usize) -> Dataset {
     let rows = from..data.n().min(from + count);
-    Labelled { x: data.x.slice(s![rows.clone(), ..]).to_owned(), labels: data.labels[rows].to_vec(), ..data.clone() }
+    data.select(&rows.collect::<Vec<_>>())
 }
 
 fn read(config: &Config) -> Result<Rows> {
@@ -115,14 +109,14 @@ fn read(config: &Config) -> Result<Rows> {
         "digits" => whole.split(0.3, config.seed)?,
         _ => (whole, opened(&format!("{}(part=test)", config.data))?),
     };
-    let (train, tested) = (Labelled::of(&train)?, Labelled::of(&tested)?);
+    let (train, tested) = (train.with_classes()?, tested.with_classes()?);
     let test = some(&tested, 0, test);
     let other = match config.other {
         Some(name) => opened(name)?.x.to_f64().slice(s![..other, ..]).to_owned(),
         None => {
             let mut columns: Vec<usize> = (0..test.d()).collect();
             Rng::new(config.seed).fork(9).shuffle(&mut columns);
-            test.x.slice(s![..other.min(test.n()), ..]).select(Axis(1), &columns)
+            test.x.rows().slice(0..other.min(test.n())).to_f64().select(Axis(1), &columns)
         }
     };
     Ok(Rows { fit: some(&train, 0, fit), validation: some(&train, fit, validation), test, other })
@@ -153,8 +147,7 @@ fn trained(rows: &Rows, config: &Config, run: usize, context: &FitContext) -> Re
 }
 
 fn entropies(scores: ArrayView2<f64>) -> Vec<f64> {
-    let p = softmax_rows(scores.as_standard_layout().into_owned());
-    p.map_axis(Axis(1), |p| p.iter().map(|p| if *p > 0.0 { -p * p.ln() } else { 0.0 }).sum()).to_vec()
+    mercer::apply::entropies(softmax_rows(scores.as_standard_layout().into_owned()).view())
 }
 
 fn measure(
@@ -167,15 +160,16 @@ fn measure(
     let start = Instant::now();
     let mut fitted = Settings::new(method).fit(networks, &rows.fit, &rows.validation, context)?;
     let fit_seconds = start.elapsed().as_secs_f64();
-    let validated = fitted.scores(rows.validation.x.view())?;
+    let validated = fitted.scores(rows.validation.x.to_f64().view())?;
+    let labels = rows.test.target()?.labels_for(&networks.last().classes)?;
     let start = Instant::now();
-    let inside = fitted.scores(rows.test.x.view())?;
+    let inside = fitted.scores(rows.test.x.to_f64().view())?;
     let predict_seconds = 1000.0 * start.elapsed().as_secs_f64() / rows.test.n() as f64;
     let outside = fitted.scores(rows.other.view())?;
     fitted.temper(validated.view(), &rows.validation)?;
     let both = [1.0, fitted.temperature].map(|t| {
         let (inside, outside) = (&inside / t, &outside / t);
-        let cases = Cases::of(inside.view(), &rows.test.labels);
+        let cases = Cases::of(inside.view(), &labels);
         let found = Detection::of(&entropies(inside.view()), &entropies(outside.view()), context.seed);
         (cases.measure(Measure::Nll), cases.measure(Measure::Ece), found.auroc.value, cases.measure(Measure::Accuracy))
     });

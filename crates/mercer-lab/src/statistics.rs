@@ -1,6 +1,10 @@
-//! Means over runs with their intervals, and lines through points.
+//! Means over runs with their intervals, lines through points, and angles between spans.
 
-use mercer_figure::text;
+use mercer::Result;
+use mercer::compute::Device;
+use mercer::linalg::{eigh, matmul};
+use mercer_figure::{Plot, text};
+use ndarray::ArrayView2;
 use serde::Serialize;
 
 /// A mean over independent runs and the half width of its 95 % interval by Student's t.
@@ -45,6 +49,28 @@ impl Interval {
     }
 }
 
+/// A line through the means with markers, and the band of the intervals. On a logarithmic axis no band reaches below the share
+/// `1/lowest` of its mean.
+pub fn with_intervals(
+    plot: Plot,
+    name: impl Into<String>,
+    x: &[f64],
+    values: &[Interval],
+    lowest: Option<f64>,
+) -> Plot {
+    let line = |of: &dyn Fn(&Interval) -> f64| values.iter().map(of).collect::<Vec<f64>>();
+    let low = line(&|i| (i.mean - i.half_width).max(lowest.map_or(f64::NEG_INFINITY, |lowest| i.mean / lowest)));
+    plot.line(name, x, &line(&|i| i.mean)).markers().band(&low, &line(&|i| i.mean + i.half_width))
+}
+
+/// The mean of values, and its standard error.
+pub fn mean_and_error(values: &[f64]) -> (f64, f64) {
+    let n = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / n;
+    let variance = values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / (n - 1.0).max(1.0);
+    (mean, (variance / n).sqrt())
+}
+
 /// The line `y ≈ intercept + slope·x` of least squares.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Line {
@@ -78,6 +104,13 @@ pub fn exponent(x: &[f64], values: &[Vec<f64>]) -> Interval {
     let runs = values.iter().map(Vec::len).min().unwrap_or(0);
     let of_run = |r: usize| Line::power(x, &values.iter().map(|v| v[r]).collect::<Vec<f64>>()).slope;
     Interval::of(&(0..runs).map(of_run).collect::<Vec<f64>>())
+}
+
+/// The cosine of the largest angle between the span of orthonormal rows `u` `[r, d]` and that of orthonormal columns `v` `[d, r]`.
+pub fn least_cosine(u: ArrayView2<f64>, v: ArrayView2<f64>) -> Result<f64> {
+    let overlap = matmul(u, v);
+    let (squares, _) = eigh(Device::Cpu, matmul(overlap.view(), overlap.t()).view())?;
+    Ok(squares.last().copied().unwrap_or(0.0).clamp(0.0, 1.0).sqrt())
 }
 
 /// About `count` whole numbers from 1 to `last`, evenly spaced in their logarithms, ascending, without repeats.

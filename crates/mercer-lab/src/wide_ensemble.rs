@@ -4,9 +4,9 @@
 //! closed form ([`mercer::apply::NtkEnsemble`]). Here ensembles of finite networks are trained by gradient descent, and their mean and
 //! spread at new points are compared with it.
 
-use crate::statistics::Interval;
+use crate::statistics::{Interval, with_intervals};
 use crate::wide::{Wide, targets, tensor};
-use crate::{Options, Shown, compared, report, sentence, table};
+use crate::{Findings, Options, Shown, table};
 use mercer::apply::{Fit, NtkEnsemble, Predict};
 use mercer::compute::Device;
 use mercer::data::Target;
@@ -223,12 +223,9 @@ fn by_width(found: &Results, config: &Config) -> String {
     let of: Vec<&Measured> = found.measured.iter().skip(last).step_by(last + 1).collect();
     let widths: Vec<f64> = config.widths.iter().map(|w| *w as f64).collect();
     let line = |f: fn(&Measured) -> f64| of.iter().map(|m| f(m)).collect::<Vec<f64>>();
-    let ratio = Plot::new("Variance of the networks over that of the process")
-        .x_log("width")
-        .y("s²/σ²")
-        .line("measured, 95 % interval", &widths, &line(|m| m.variance.mean))
-        .markers()
-        .band(&line(|m| m.variance.mean - m.variance.half_width), &line(|m| m.variance.mean + m.variance.half_width))
+    let variance: Vec<Interval> = of.iter().map(|m| m.variance).collect();
+    let ratio = Plot::new("Variance of the networks over that of the process").x_log("width").y("s²/σ²");
+    let ratio = with_intervals(ratio, "measured, 95 % interval", &widths, &variance, None)
         .line("theory", &widths, &vec![1.0; widths.len()])
         .dashed();
     let bias = Plot::new("Distance of the means, in deviations")
@@ -294,7 +291,10 @@ fn setting(config: &Config) -> String {
 pub fn reproduce(options: &Options, context: &FitContext<'_>) -> Result<Shown> {
     let config = Config::new(options, context.seed);
     let found = run(&config, context)?;
-    let (verdict, observed, figure) = (verdict(&found), observation(&found), figure(&found, &config));
+    let figure = figure(&found, &config);
+    let (setting, observation, verdict) = (setting(&config), observation(&found), verdict(&found));
+    let title = "Ensembles of wide networks in closed form";
+    let findings = Findings { title, setting, expectation: EXPECTATION, observation, verdict };
     let rows = table(
         &found.measured,
         &[
@@ -307,18 +307,17 @@ pub fn reproduce(options: &Options, context: &FitContext<'_>) -> Result<Shown> {
             ("of draws", |m| text::number(m.floor, 2)),
         ],
     );
-    let text = format!("{}\nExpected: {EXPECTATION}\n\nObserved: {observed}\n\n{}\n", rows.text(), sentence(&verdict));
-    let report = report("Ensembles of wide networks in closed form", &verdict, &setting(&config))
-        .formula("E f_t(x) = Θ(x,X) A_t y,  A_t = Θ^{−1}(1 − e^{−tΘ/n})")
-        .formula(
+    let text = findings.text(&[&rows]);
+    let report = findings
+        .report(&[
+            "E f_t(x) = Θ(x,X) A_t y,  A_t = Θ^{−1}(1 − e^{−tΘ/n})",
             "Cov f_t(x),f_t(x′) = K(x,x′) − G_x^T K(X,x′) − K(x,X) G_{x′} + G_x^T K(X,X) G_{x′},  G_x = A_t Θ(X,x)",
-        );
-    let report = compared(report, EXPECTATION, &observed)
+        ])
         .section("Networks and the process")
         .figure(&figure, "Bands of the process with some networks and the mean of all, at three times; and deviations at the last time.")
         .figure(&by_width(&found, &config), "Left: the ratio of the variances. Right: the distance of the mean of all networks from that of the process, in deviations of the process, and what it would be for as many draws.")
         .table(rows);
-    let numbers = json!({ "plan": config, "measured": found.measured, "verdict": verdict });
+    let numbers = json!({ "plan": config, "measured": found.measured, "verdict": findings.verdict });
     Ok(Shown { figure, report, numbers, text })
 }
 

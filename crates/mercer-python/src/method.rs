@@ -12,13 +12,18 @@ pub fn methods() -> Vec<&'static str> {
     learn::spectra().entries.iter().map(|entry| entry.name).collect()
 }
 
+/// The families that [`family`] knows.
+const FAMILIES: [&str; 4] = ["spectra", "regressions", "processes", "embeddings"];
+
 /// A family of the registry as data, in JSON: its entries, what they can do, and their options.
 #[pyfunction]
 pub fn family(name: &str) -> PyResult<String> {
     let described = match name {
         "spectra" => learn::spectra().describe(),
         "regressions" => learn::regressions().describe(),
-        other => return Err(raised(Error::unknown("family", other, ["spectra", "regressions"]))),
+        "processes" => learn::processes().describe(),
+        "embeddings" => learn::embeddings().describe(),
+        other => return Err(raised(Error::unknown("family", other, FAMILIES))),
     };
     Ok(described.to_string())
 }

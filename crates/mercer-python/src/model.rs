@@ -7,7 +7,7 @@ use crate::operator::Operator;
 use crate::options::Options;
 use crate::run::{Ended, Settings, evaluate, here, raised, run_to_interrupt};
 use crate::table::{self, Values};
-use mercer::apply::{Fitted, Predict, Saved, SavedPredict, Transform, softmax_rows};
+use mercer::apply::{Fitted, Predict, SavedPredict, SavedTransform, Transform, softmax_rows};
 use mercer::classifier::Classifier;
 use mercer::data::{Schema, Target, held_out_rows};
 use mercer::kernel::Expression;
@@ -15,7 +15,7 @@ use mercer::model::{Bundle, Content};
 use mercer::operator::{FunctionSamples, OnPoints};
 use mercer::spectrum::{Problem, Spectrum};
 use mercer::{Device, Error, Result};
-use ndarray::{Array1, Array2, ArrayView1, ArrayView2, Axis};
+use ndarray::{Array1, Array2, ArrayView2, Axis};
 use numpy::{PyArray1, PyReadonlyArray1};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -68,6 +68,10 @@ impl Handle {
         Handle::predicts(Box::new(fitted))
     }
 
+    pub fn transform(fitted: impl SavedTransform + 'static) -> Handle {
+        Handle::transforms(Box::new(fitted))
+    }
+
     /// An estimator of the registry that predicts.
     pub fn predicts(fitted: Box<dyn SavedPredict>) -> Handle {
         let (notes, shared): (_, Arc<dyn SavedPredict>) = (fitted.notes().to_vec(), fitted.into());
@@ -75,13 +79,14 @@ impl Handle {
         Handle { content: Does::Predict(shared), schema: None, parts: Arc::new(move |look| look(&own.parts()?)), notes }
     }
 
-    pub fn transform(fitted: impl Transform + Saved + 'static) -> Handle {
-        let (notes, shared) = (fitted.notes().to_vec(), Arc::new(fitted));
+    /// An estimator of the registry that gives coordinates.
+    pub fn transforms(fitted: Box<dyn SavedTransform>) -> Handle {
+        let (notes, shared): (_, Arc<dyn SavedTransform>) = (fitted.notes().to_vec(), fitted.into());
         let own = shared.clone();
         Handle {
             content: Does::Transform(shared),
             schema: None,
-            parts: Arc::new(move |look| look(&own.bundle()?)),
+            parts: Arc::new(move |look| look(&own.parts()?)),
             notes,
         }
     }
@@ -164,15 +169,9 @@ impl Handle {
 
     /// Scores `[m, ·]` as numbers or classes.
     fn decode(&self, scores: ArrayView2<f64>) -> Result<Target> {
-        let largest =
-            |row: ArrayView1<f64>| (1..row.len()).fold(0, |best, c| if row[c] > row[best] { c } else { best });
         match &self.content {
             Does::Predict(fitted) => Ok(fitted.decode(scores)),
-            Does::Network(network) if network.number.is_some() => Ok(Target::Values(scores.column(0).to_vec())),
-            Does::Network(network) => {
-                let labels = scores.rows().into_iter().map(largest).collect();
-                Ok(Target::Classes { labels, names: network.classes.clone() })
-            }
+            Does::Network(network) => Ok(Target::of_scores(scores, &network.classes)),
             Does::Spectrum(_) | Does::Transform(_) => {
                 Err(Error::input("the model gives coordinates; it does not predict"))
             }

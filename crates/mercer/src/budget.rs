@@ -1,8 +1,8 @@
 //! The memory budget: what a reader or a method needs is estimated before it is allocated.
 
+use crate::error::excerpt;
 use crate::free_memory::free_memory;
 use crate::net::Network;
-use crate::syntax::excerpt;
 use crate::{Error, Result};
 
 /// The largest number of bytes that a reader or a method may allocate.

@@ -1,8 +1,9 @@
 //! Settings and limits for fitting, passed down explicitly.
 
 use crate::Group;
+use crate::budget::Budget;
 use crate::compute::Device;
-use crate::operator::{Budget, Precision};
+use crate::precision::Precision;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// Settings and limits for fitting: where to compute, how precisely, within which memory. Spectra, estimators and training all

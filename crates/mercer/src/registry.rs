@@ -1,10 +1,6 @@
-//! Kernels and feature maps from outside the crate, by name, so that models which hold them can be loaded.
+//! Things from outside the crate, by name, so that models which hold them can be loaded.
 
-use crate::compute::Device;
-use crate::kernel::{Base, Entry, Formula, Kernel, Value, catalogue};
-use crate::model::Bundle;
-use crate::operator::Features;
-use crate::{Error, Result, fail_if};
+use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
@@ -41,16 +37,14 @@ use std::sync::Arc;
 /// # Ok::<(), mercer::Error>(())
 /// ```
 #[derive(Clone, Default)]
-pub struct Registry {
-    kernels: Vec<(Entry, MakeKernel)>,
-    features: Vec<(&'static str, LoadFeatures)>,
+pub struct Registry(Vec<Named>);
+
+/// A thing that a room of the library knows how to use, and its name.
+#[derive(Clone)]
+struct Named {
+    name: &'static str,
+    thing: Arc<dyn Any + Send + Sync>,
 }
-
-/// Makes a kernel from checked values ([`Formula::from_arguments`]).
-type MakeKernel = fn(&[Option<Value>], Option<usize>) -> Result<Kernel>;
-
-/// Reads features back.
-type LoadFeatures = Arc<dyn Fn(&Bundle, Device) -> Result<Box<dyn Features>> + Send + Sync>;
 
 impl Registry {
     /// With nothing in it.
@@ -58,75 +52,21 @@ impl Registry {
         Registry::default()
     }
 
-    /// With the kernel `F`, under its name, which must be a word that no other kernel has. It needs
-    /// [`Formula::from_arguments`] and [`Formula::arguments`], its inverse.
-    pub fn kernel<F: Formula + 'static>(mut self) -> Result<Registry> {
-        let name = F::NAME;
-        let word = name.starts_with(char::is_alphabetic) && name.chars().all(|c| c.is_alphanumeric() || c == '_');
-        fail_if!(!word, "the kernel `{name}` cannot be registered: its name must be letters, digits and _");
-        fail_if!(self.entries().iter().any(|entry| entry.name == name), "there is a kernel called `{name}` already");
-        let entry = Entry {
-            name,
-            help: F::HELP,
-            parameters: F::PARAMETERS,
-            shift_invariant: false,
-            statistic: F::STATISTIC,
-            median: F::MEDIAN,
-        };
-        self.kernels.push((entry, |values, inputs| F::from_arguments(values, inputs).map(Kernel::from_formula)));
-        Ok(self)
+    /// With one thing more.
+    pub(crate) fn with<T: Any + Send + Sync>(mut self, name: &'static str, thing: T) -> Registry {
+        self.0.push(Named { name, thing: Arc::new(thing) });
+        self
     }
 
-    /// With features of the kind `name`, which [`Features::save`] returns; `load` is the counterpart of that method.
-    pub fn features(
-        mut self,
-        name: &'static str,
-        load: impl Fn(&Bundle, Device) -> Result<Box<dyn Features>> + Send + Sync + 'static,
-    ) -> Result<Registry> {
-        let taken = crate::spectrum::FEATURES.iter().chain(self.features.iter().map(|(known, _)| known));
-        fail_if!(taken.into_iter().any(|known| *known == name), "there are features called `{name}` already");
-        self.features.push((name, Arc::new(load)));
-        Ok(self)
-    }
-
-    /// Reads a kernel expression with the registered kernels in it.
-    pub fn parse(&self, text: &str) -> Result<Kernel> {
-        Kernel::parse_with(text, self)
-    }
-
-    /// Every kernel that has a name: those of the crate, then the registered ones.
-    pub(crate) fn entries(&self) -> Vec<Entry> {
-        catalogue().into_iter().chain(self.kernels.iter().map(|(entry, _)| *entry)).collect()
-    }
-
-    /// The base kernel of that name from checked values.
-    pub(crate) fn base(&self, name: &str, values: &[Option<Value>], inputs: Option<usize>) -> Result<Base> {
-        match self.kernels.iter().find(|(entry, _)| entry.name == name) {
-            None => Base::from_arguments(name, values, inputs),
-            Some((_, make)) => match make(values, inputs)? {
-                Kernel::Base(base) => Ok(base),
-                _ => unreachable!("a formula is a base kernel"),
-            },
-        }
-    }
-
-    /// The registered features of that kind, read from a model.
-    pub(crate) fn load_features(&self, kind: &str, bundle: &Bundle, device: Device) -> Result<Box<dyn Features>> {
-        match self.features.iter().find(|(name, _)| *name == kind) {
-            Some((_, load)) => load(bundle, device),
-            None => Err(Error::input(format!(
-                "the model holds features of kind `{kind}`, which are none of this crate's; register them by \
-                 `Registry::features(\"{kind}\", …)`, and load the model with that registry (`load_with`)"
-            ))),
-        }
+    /// The things of type `T`, with their names.
+    pub(crate) fn all<T: Any>(&self) -> impl Iterator<Item = (&'static str, &T)> {
+        self.0.iter().filter_map(|named| Some((named.name, named.thing.downcast_ref()?)))
     }
 }
 
 /// The names in it.
 impl fmt::Debug for Registry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kernels: Vec<&str> = self.kernels.iter().map(|(entry, _)| entry.name).collect();
-        let features: Vec<&str> = self.features.iter().map(|(name, _)| *name).collect();
-        f.debug_struct("Registry").field("kernels", &kernels).field("features", &features).finish()
+        f.debug_set().entries(self.0.iter().map(|named| named.name)).finish()
     }
 }

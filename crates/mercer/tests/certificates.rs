@@ -4,8 +4,8 @@ mod common;
 
 use common::*;
 use mercer::operator::{DenseOperator, FunctionSamples, LowRankOperator, OnPoints, Points};
-use mercer::spectrum::neural::{Neural, NeuralEf, Stop, Training};
-use mercer::spectrum::{Landmarks, Nystrom, Solution};
+use mercer::spectrum::neural::{Neural, NeuralEf, Stop, TrainedPairs, Training};
+use mercer::spectrum::{Certified, Landmarks, Nystrom, Solution};
 
 fn line(n: usize, half_width: f64, seed: u64) -> Array2<f64> {
     uniform(n, 1, half_width, seed)
@@ -259,7 +259,7 @@ impl Method for Without {
         found.eigenvalues.remove(self.0);
         found.coefficients = found.coefficients.select(Axis(1), &kept);
         found.at_points = found.at_points.map(|ψ| ψ.select(Axis(1), &kept));
-        found.training = Some(Training {
+        let training = Training {
             objective: "none".into(),
             architecture: String::new(),
             parameters: 0,
@@ -276,8 +276,13 @@ impl Method for Without {
             validation: vec![],
             accuracy: vec![],
             notes: vec![],
-        });
+        };
+        found.networks = Some(TrainedPairs { training, untrained: None });
         Ok(found)
+    }
+
+    fn certify(&self, problem: &Problem, found: Solution, held_out: Option<Points<'_>>) -> mercer::Result<Certified> {
+        Neural::new(NeuralEf::default()).certify(problem, found, held_out)
     }
 }
 

@@ -4,24 +4,22 @@ mod common;
 #[path = "common/neural.rs"]
 mod neural;
 
-use common::{says, scratch};
+use common::{of_classes, says, scratch};
 use mercer::FitContext;
 use mercer::Interrupt;
-use mercer::classifier::{Classifier, Labelled, Quality, Settings, Stop, Trained, Unnamed, train};
+use mercer::classifier::{Classifier, Quality, Settings, Stop, Trained, Unnamed, train};
 use mercer::compute::{Device, Rule};
 use mercer::data::{self, Dataset, Target};
 use ndarray::Array2;
 use neural::Stopper;
 
 /// 1437 digits to learn and 360 to be asked about.
-fn digits() -> (Labelled, Labelled) {
-    let (fit, held_out) = data::digits().split(0.2, 0).unwrap();
-    (Labelled::of(&fit).unwrap(), Labelled::of(&held_out).unwrap())
+fn digits() -> (Dataset, Dataset) {
+    data::digits().with_classes().unwrap().split(0.2, 0).unwrap()
 }
 
-fn few(data: &Labelled, n: usize) -> Labelled {
-    let x = data.x.slice(ndarray::s![..n, ..]).to_owned();
-    Labelled { x, labels: data.labels[..n].to_vec(), ..data.clone() }
+fn few(data: &Dataset, n: usize) -> Dataset {
+    data.select(&(0..n).collect::<Vec<_>>())
 }
 
 fn bits(trained: &Trained) -> Vec<u32> {
@@ -31,7 +29,7 @@ fn bits(trained: &Trained) -> Vec<u32> {
 }
 
 /// [`train`] without interruption.
-fn trained(start: Classifier, fit: &Labelled, test: Option<&Labelled>, settings: &Settings) -> mercer::Result<Trained> {
+fn trained(start: Classifier, fit: &Dataset, test: Option<&Dataset>, settings: &Settings) -> mercer::Result<Trained> {
     train(start, fit, test, settings, &FitContext::default(), &|_| ())
 }
 
@@ -61,7 +59,7 @@ fn networks_learn_the_digits() {
 #[test]
 fn a_linearised_network_is_linear_and_tangent() {
     let (fit, _) = digits();
-    let rows = fit.x.slice(ndarray::s![..5, ..]);
+    let rows = fit.x.rows().slice(0..5);
     let start = || Classifier::new("dense(12) tanh ln dense(10)", &fit, Device::Cpu, 3).unwrap();
     let (network, mut linear) = (start(), start().linearised().unwrap());
     let count = network.network.parameters();
@@ -112,7 +110,10 @@ fn a_linearised_network_learns_is_saved_and_continues() {
     let (_folder, file) = scratch("linear.safetensors");
     whole.classifier.save(&file).unwrap();
     let loaded = Classifier::load(&file, Device::Cpu, None).unwrap();
-    assert_eq!(loaded.logits(held_out.x.view()).unwrap(), whole.classifier.logits(held_out.x.view()).unwrap());
+    assert_eq!(
+        loaded.logits(held_out.x.to_f64().view()).unwrap(),
+        whole.classifier.logits(held_out.x.to_f64().view()).unwrap()
+    );
     let normed = Classifier::new("dense(8) bn relu dense(10)", &fit, Device::Cpu, 0).unwrap();
     says(normed.linearised().map(|_| ()), &["bn"]);
 }
@@ -195,7 +196,7 @@ fn files_hold_classifiers() {
     let (_folder, path) = scratch("model.safetensors");
     trained.save(&path).unwrap();
     let back = Classifier::load(&path, Device::Cpu, None).unwrap();
-    assert_eq!(back.logits(held_out.x.view()).unwrap(), trained.logits(held_out.x.view()).unwrap());
+    assert_eq!(back.logits(held_out.x.to_f64().view()).unwrap(), trained.logits(held_out.x.to_f64().view()).unwrap());
     assert_eq!((&back.classes, &back.standardizer), (&trained.classes, &trained.standardizer));
     let refused = |unnamed, part| says(Classifier::load(&path, Device::Cpu, unnamed), &[part]);
     // Numbers of another network, truncated files, files without names.
@@ -213,7 +214,7 @@ fn files_hold_classifiers() {
     let unnamed = |net| Some(Unnamed { mean: &standard.mean, spread: &standard.spread, ..Unnamed::new(net, &fit) });
     refused(unnamed("lenet"), "conv1.weight");
     let again = Classifier::load(&path, Device::Cpu, unnamed("conv(4, 3) bn relu gap dense(10)")).unwrap();
-    assert_eq!(again.logits(held_out.x.view()).unwrap(), trained.logits(held_out.x.view()).unwrap());
+    assert_eq!(again.logits(held_out.x.to_f64().view()).unwrap(), trained.logits(held_out.x.to_f64().view()).unwrap());
     assert!(again.foreign && !trained.foreign);
     // A header whose length is the two bytes that a pickle starts with.
     let length = u64::from_le_bytes(anonymous[..8].try_into().unwrap()) as usize;
@@ -242,7 +243,7 @@ fn a_foreign_network_sees_a_row_as_it_is() {
     let bytes = std::fs::read(&path).unwrap();
     let at = bytes.windows(8).position(|w| w == b"\"mercer\"").unwrap();
     std::fs::write(&path, [&bytes[..at], b"\"mercex\"", &bytes[at + 8..]].concat()).unwrap();
-    let x = &fit.x;
+    let x = fit.x.to_f64();
     let direct = |rows: ndarray::ArrayView2<f64>, mean: f64, spread: f64| {
         let seen: Vec<f32> = rows.iter().map(|v| ((v - mean) / spread) as f32).collect();
         let seen = mercer::compute::Tensor::from_host(Device::Cpu, &[rows.nrows(), 64], &seen).unwrap();
@@ -286,21 +287,20 @@ fn what_cannot_be_trained_is_said_in_a_sentence() {
     ] {
         says(trained(start(), &fit, None, &settings), &[part]);
     }
-    let other = Labelled { classes: vec!["cat".into()], labels: vec![0; fit.n()], ..fit.clone() };
+    let other = of_classes(fit.x.clone().into_f64(), vec![0; fit.n()], vec!["cat".into()]);
     says(start().score(&other), &["`cat` is not one of those"]);
 }
 
 /// `y = 300 + 50 sin(2a) + 20 b` of columns of different units: what least squares leaves, and a constant.
 #[test]
 fn networks_learn_numbers() {
-    use mercer::data::{Dataset, Target};
     let mut rng = mercer::rng::Rng::new(4);
     let rows: Vec<[f64; 2]> = (0..500).map(|_| [rng.uniform() * 3.0, 1e4 * rng.uniform()]).collect();
     let y: Vec<f64> = rows.iter().map(|[a, b]| 300.0 + 50.0 * (2.0 * a).sin() + 0.002 * b).collect();
     let x = ndarray::Array2::from(rows);
     let all = Dataset::new("waves", x, Some(Target::Values(y))).unwrap();
     let (fit, held_out) = all.split(0.2, 0).unwrap();
-    let (fit, held_out) = (Labelled::with_numbers(&fit).unwrap(), Labelled::with_numbers(&held_out).unwrap());
+    let (fit, held_out) = (fit.with_numbers().unwrap(), held_out.with_numbers().unwrap());
     let start = || Classifier::new("dense(32) tanh dense(1)", &fit, Device::Cpu, 0).unwrap();
     let settings = Settings { epochs: 150, batch: 32, rule: Rule::ADAM, learning_rate: 1e-2, ..Settings::default() };
     let run = trained(start(), &fit, Some(&held_out), &settings).unwrap();
@@ -320,10 +320,13 @@ fn networks_learn_numbers() {
     let (_folder, path) = scratch("waves.safetensors");
     run.classifier.save(&path).unwrap();
     let back = Classifier::load(&path, Device::Cpu, None).unwrap();
-    assert_eq!(back.predict(held_out.x.view()).unwrap(), run.classifier.predict(held_out.x.view()).unwrap());
+    assert_eq!(
+        back.predict(held_out.x.to_f64().view()).unwrap(),
+        run.classifier.predict(held_out.x.to_f64().view()).unwrap()
+    );
     says(Classifier::new("dense(2)", &fit, Device::Cpu, 0), &["one number is to be predicted", "dense(1)"]);
     let (digits, _) = digits();
-    says(back.score(&Labelled { x: fit.x.clone(), ..digits.clone() }), &["predicts a number"]);
+    says(back.score(&of_classes(fit.x.clone().into_f64(), vec![0; fit.n()], vec!["0".into()])), &["predicts a number"]);
     says(
         trained(
             Classifier::new("dense(4) dropout dense(10)", &digits, Device::Cpu, 0).unwrap(),
@@ -340,7 +343,7 @@ fn networks_learn_numbers() {
 fn numbers_too_large_to_compute_with_are_refused_and_never_written() {
     let x = Array2::from_shape_fn((6, 2), |(i, j)| (i + j) as f64);
     let of = |x: &Array2<f64>, y: Vec<f64>| {
-        Labelled::with_numbers(&Dataset::new("points", x.clone(), Some(Target::Values(y))).unwrap())
+        Dataset::new("points", x.clone(), Some(Target::Values(y))).unwrap().with_numbers()
     };
     let usual = vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0];
     let large: Vec<f64> = usual.iter().enumerate().map(|(i, y)| if i == 4 { -1e200 } else { *y }).collect();

@@ -2,13 +2,14 @@
 
 mod common;
 
-use common::{says, scratch};
+use common::{labels, of_classes, of_numbers, says, scratch, targets};
 use mercer::apply::{Fitted, Predict, Saved, interval_factor};
-use mercer::classifier::{Classifier, Labelled, Number, Settings, Standardizer, train};
+use mercer::classifier::{Classifier, Number, Settings, Standardizer, train};
 use mercer::compute::Device;
-use mercer::data::Target;
+use mercer::data::Dataset;
 use mercer::laplace::{
-    FittedLaplace, FunctionLaplace, FunctionMethod, Laplace, Method, NetworkFunctions, Predictive, Prior,
+    Diagonal, Eigenfunctions, Ella, FittedLaplace, FixedMean, GivenFunctions, Kfac, Laplace, LastLayer, LastLayerKfac,
+    Map, Method, NetworkFunctions, NetworkKind, Predictive, Prior, Temperature,
 };
 use mercer::model::{Content, Model};
 use mercer::net::Network;
@@ -37,7 +38,7 @@ fn classes(c: usize) -> Vec<String> {
 }
 
 /// The network and the rows of one entry of the golden file.
-fn golden(entry: &Value) -> (Arc<Classifier>, Labelled, Array2<f64>) {
+fn golden(entry: &Value) -> (Arc<Classifier>, Dataset, Array2<f64>) {
     let (x, new, y) = (rows(&entry["x"]), rows(&entry["new"]), numbers(&entry["y"]));
     let network = Network::parse(entry["net"].as_str().unwrap(), x.ncols(), 1).unwrap();
     let start = network.init(Device::Cpu, &Rng::new(0)).unwrap();
@@ -48,9 +49,8 @@ fn golden(entry: &Value) -> (Arc<Classifier>, Labelled, Array2<f64>) {
     let parameters = network.parameters_named(Device::Cpu, &tensors).unwrap();
     let number = (network.outputs() == 1).then_some(Number { mean: 0.0, spread: 1.0 });
     let names = if number.is_some() { vec![] } else { classes(network.outputs()) };
-    let labels = if number.is_some() { vec![] } else { y.iter().map(|y| *y as usize).collect() };
-    let numbers = if number.is_some() { y } else { vec![] };
-    let data = Labelled { x, labels, classes: names.clone(), numbers, image: None };
+    let labels = || y.iter().map(|y| *y as usize).collect();
+    let data = if number.is_some() { of_numbers(x, y) } else { of_classes(x, labels(), names.clone()) };
     let standardizer = Standardizer::identity();
     let classifier = Classifier {
         network,
@@ -77,13 +77,13 @@ fn close(found: impl IntoIterator<Item = f64>, wanted: impl IntoIterator<Item = 
     assert!(error < tolerance * scale, "{what}: off by {error:.2e} of {scale:.2e}\n{found:?}\n{wanted:?}");
 }
 
-fn given(method: Method, file: &Value) -> Laplace {
+fn given(method: impl Into<Method>, file: &Value) -> Laplace {
     let noise = file["noise"].as_f64().unwrap().powi(2);
     let prior = Prior::Given { precision: file["precision"].as_f64().unwrap(), noise };
     Laplace { prior, ..Laplace::new(method) }
 }
 
-fn by_likelihood(method: Method) -> Laplace {
+fn by_likelihood(method: impl Into<Method>) -> Laplace {
     Laplace { prior: Prior::Likelihood, ..Laplace::new(method) }
 }
 
@@ -92,7 +92,7 @@ fn every_structure_has_the_covariances_and_the_evidence_of_laplace_torch() {
     let file = golden_file();
     for name in ["dense", "conv", "number"] {
         let (network, data, new) = golden(&file[name]);
-        for method in [Method::LastLayer, Method::LastLayerKfac, Method::Kfac, Method::Diagonal] {
+        for method in [Method::from(LastLayer), LastLayerKfac.into(), Kfac.into(), Diagonal.into()] {
             let what = format!("{name}, {}", method.name());
             let want = &file[name]["structures"][method.name()];
             let fitted = given(method, &file).fit(&network, &data, None, &FitContext::default()).unwrap();
@@ -192,12 +192,12 @@ fn ella_with_all_rows_is_the_full_posterior_there() {
     let file = golden_file();
     let (network, data, new) = golden(&file["number"]);
     let net = plain(5, f64::tanh);
-    let j = differences(&net, &theta(&network), &data.x);
+    let j = differences(&net, &theta(&network), &data.x.to_f64().into_owned());
     let noise = file["noise"].as_f64().unwrap().powi(2);
     let want = full(&j, &j, noise, 0.7);
-    let method = Method::Ella { samples: 40, rank: 40 };
+    let method = Ella { samples: 40, rank: 40 };
     let fitted = given(method, &file).fit(&network, &data, None, &FitContext::default()).unwrap();
-    let (_, found) = fitted.outputs(data.x.view()).unwrap();
+    let (_, found) = fitted.outputs(data.x.to_f64().view()).unwrap();
     close(found.iter().copied(), want, 1e-3, "ELLA at the rows of the fit");
     // laplace-torch's full posterior is this dense one, and ELLA's variance is no larger elsewhere.
     let at_new = full(&j, &differences(&net, &theta(&network), &new), noise, 0.7);
@@ -214,15 +214,15 @@ fn eigenfunctions_that_span_the_kernel_are_the_full_posterior() {
     let mut rng = Rng::new(3);
     let x = Array2::from_shape_simple_fn((30, 3), || f64::from(rng.normal() as f32));
     let y = x.rows().into_iter().map(|x| x.sum() + 0.1 * rng.normal()).collect();
-    let data = Labelled { x, labels: vec![], classes: vec![], numbers: y, image: None };
+    let data = of_numbers(x, y);
     let mut network = Classifier::new("dense(3) dense(1)", &data, Device::Cpu, 1).unwrap();
     network.standardizer = Standardizer::identity();
     let network = Arc::new(network);
     let net = plain(3, |z| z);
     let new = Array2::from_shape_simple_fn((6, 3), || f64::from(rng.normal() as f32));
-    let [j, at_new] = [&data.x, &new].map(|x| differences(&net, &theta(&network), x));
+    let [j, at_new] = [&data.x.to_f64().into_owned(), &new].map(|x| differences(&net, &theta(&network), x));
     let prior = Prior::Given { precision: 0.4, noise: 0.05 };
-    let laplace = Laplace { prior, ..Laplace::new(Method::Eigenfunctions { functions: 10, rows: 30 }) };
+    let laplace = Laplace { prior, ..Laplace::new(Eigenfunctions { functions: 10, rows: 30 }) };
     let fitted = laplace.fit(&network, &data, None, &FitContext::default()).unwrap();
     let (_, found) = fitted.outputs(new.view()).unwrap();
     close(found.iter().copied(), full(&j, &at_new, 0.05, 0.4), 1e-4, "eigenfunctions");
@@ -234,7 +234,7 @@ fn eigenfunctions_of_classes_are_the_full_posterior_of_differences_of_logits() {
     let mut rng = Rng::new(8);
     let x = Array2::from_shape_simple_fn((30, 3), || f64::from(rng.normal() as f32));
     let labels = (0..30).map(|i| i % 3).collect();
-    let data = Labelled { x, labels, classes: classes(3), numbers: vec![], image: None };
+    let data = of_classes(x, labels, classes(3));
     let mut network = Classifier::new("dense(3) dense(3)", &data, Device::Cpu, 1).unwrap();
     network.standardizer = Standardizer::identity();
     let mut numbers = network.parameters.trained.to_host().unwrap();
@@ -248,9 +248,9 @@ fn eigenfunctions_of_classes_are_the_full_posterior_of_differences_of_logits() {
         layer(&layer(&x.to_vec(), &theta[..12]), &theta[12..])
     };
     let new = Array2::from_shape_simple_fn((5, 3), || f64::from(rng.normal() as f32));
-    let [j, at_new] = [&data.x, &new].map(|x| differences(&net, &theta(&network), x));
+    let [j, at_new] = [&data.x.to_f64().into_owned(), &new].map(|x| differences(&net, &theta(&network), x));
     let mut h = Array2::eye(24) * 0.4;
-    for (i, row) in data.x.rows().into_iter().enumerate() {
+    for (i, row) in data.x.to_f64().rows().into_iter().enumerate() {
         let p = Array1::from(net(&theta(&network), row)).mapv(f64::exp);
         let p = &p / p.sum();
         let λ = Array2::from_shape_fn((3, 3), |(a, b)| p[a] * (f64::from(u8::from(a == b)) - p[b]));
@@ -265,7 +265,7 @@ fn eigenfunctions_of_classes_are_the_full_posterior_of_differences_of_logits() {
         centring.dot(&covariance.slice(rows)).dot(&centring).diag().to_vec()
     };
     let prior = Prior::Given { precision: 0.4, noise: 1.0 };
-    let laplace = Laplace { prior, ..Laplace::new(Method::Eigenfunctions { functions: 10, rows: 30 }) };
+    let laplace = Laplace { prior, ..Laplace::new(Eigenfunctions { functions: 10, rows: 30 }) };
     let fitted = laplace.fit(&network, &data, None, &FitContext::default()).unwrap();
     let (_, found) = fitted.outputs(new.view()).unwrap();
     close(found.iter().copied(), (0..5).flat_map(of_row), 1e-4, "eigenfunctions of classes");
@@ -275,7 +275,7 @@ fn eigenfunctions_of_classes_are_the_full_posterior_of_differences_of_logits() {
 fn the_precision_and_the_noise_have_the_largest_marginal_likelihood() {
     let file = golden_file();
     let (network, data, _) = golden(&file["number"]);
-    for method in [Method::LastLayer, Method::Diagonal] {
+    for method in [Method::from(LastLayer), Diagonal.into()] {
         let at = |precision: f64, noise: f64| {
             let laplace = Laplace { prior: Prior::Given { precision, noise }, ..Laplace::new(method) };
             laplace.fit(&network, &data, None, &FitContext::default()).unwrap().evidence.unwrap()
@@ -293,39 +293,36 @@ fn the_precision_and_the_noise_have_the_largest_marginal_likelihood() {
 fn the_temperature_and_the_validated_precision_have_the_least_loss() {
     let file = golden_file();
     let (network, data, _) = golden(&file["dense"]);
-    let part = |rows: std::ops::Range<usize>| Labelled {
-        x: data.x.slice(s![rows.clone(), ..]).to_owned(),
-        labels: data.labels[rows].to_vec(),
-        ..data.clone()
-    };
+    let part = |rows: std::ops::Range<usize>| data.select(&rows.collect::<Vec<_>>());
     let (fit, mut validation) = (part(0..20), part(20..40));
     // The network was trained on all rows: some wrong classes, as new rows would have, so that doubt pays.
-    validation.labels.iter_mut().step_by(3).for_each(|label| *label = (*label + 1) % 3);
+    labels(&mut validation).iter_mut().step_by(3).for_each(|label| *label = (*label + 1) % 3);
+    let truth = labels(&mut validation).clone();
     let loss = |scores: &Array2<f64>| {
         let p = |(row, &y): (ArrayView1<f64>, &usize)| row[y] - row.mapv(f64::exp).sum().ln();
-        -scores.rows().into_iter().zip(&validation.labels).map(p).sum::<f64>() / 20.0
+        -scores.rows().into_iter().zip(&truth).map(p).sum::<f64>() / 20.0
     };
-    let temperature = Laplace::new(Method::Temperature);
+    let temperature = Laplace::new(Temperature);
     let fitted = temperature.fit(&network, &fit, Some(&validation), &FitContext::default()).unwrap();
-    let z = network.logits(validation.x.view()).unwrap().mapv(f64::from);
-    let best = loss(&fitted.scores(validation.x.view()).unwrap());
+    let z = network.logits(validation.x.to_f64().view()).unwrap().mapv(f64::from);
+    let best = loss(&fitted.scores(validation.x.to_f64().view()).unwrap());
     assert!((best - fitted.found.loss).abs() < 1e-6);
     let (t, best_temperature) = (fitted.found.value, best);
     assert!(best <= loss(&(&z / (1.02 * t))) && best <= loss(&(&z / (0.98 * t))) && best <= loss(&z), "T = {t}");
-    let by_validation = Laplace { prior: Prior::Validation, ..Laplace::new(Method::LastLayer) };
+    let by_validation = Laplace { prior: Prior::Validation, ..Laplace::new(LastLayer) };
     let fitted = by_validation.fit(&network, &fit, Some(&validation), &FitContext::default()).unwrap();
-    let best = loss(&fitted.scores(validation.x.view()).unwrap());
+    let best = loss(&fitted.scores(validation.x.to_f64().view()).unwrap());
     assert!((best - fitted.found.loss).abs() < 1e-6 && !fitted.found.at_end, "{:?}", fitted.found);
     for factor in [0.9, 1.1] {
         let prior = Prior::Given { precision: factor * fitted.found.value, noise: 1.0 };
-        let other = Laplace { prior, ..Laplace::new(Method::LastLayer) };
+        let other = Laplace { prior, ..Laplace::new(LastLayer) };
         let other = other.fit(&network, &fit, None, &FitContext::default()).unwrap();
-        assert!(loss(&other.scores(validation.x.view()).unwrap()) >= best);
+        assert!(loss(&other.scores(validation.x.to_f64().view()).unwrap()) >= best);
     }
     // A temperature beside the posterior can only lower the loss, of either alone.
     let both = Laplace { tempered: true, ..by_validation };
     let tempered = both.fit(&network, &fit, Some(&validation), &FitContext::default()).unwrap();
-    let lowest = loss(&tempered.scores(validation.x.view()).unwrap());
+    let lowest = loss(&tempered.scores(validation.x.to_f64().view()).unwrap());
     assert!(lowest < fitted.found.loss.min(best_temperature) + 1e-5, "{lowest}");
     assert!((lowest - tempered.found.loss).abs() < 1e-6 && tempered.temperature != 1.0);
     for laplace in [temperature, by_validation] {
@@ -334,9 +331,10 @@ fn the_temperature_and_the_validated_precision_have_the_least_loss() {
 }
 
 /// `−log N(y; z, s²)`, averaged over rows of numbers.
-fn normal_loss(fitted: &FittedLaplace, rows: &Labelled) -> f64 {
-    let (z, s) = (fitted.scores(rows.x.view()).unwrap(), fitted.deviations(rows.x.view()).unwrap().unwrap());
-    let terms = z.iter().zip(&s).zip(&rows.numbers);
+fn normal_loss(fitted: &FittedLaplace, rows: &Dataset) -> f64 {
+    let (z, s) =
+        (fitted.scores(rows.x.to_f64().view()).unwrap(), fitted.deviations(rows.x.to_f64().view()).unwrap().unwrap());
+    let terms = z.iter().zip(&s).zip(targets(rows));
     terms.map(|((z, s), y)| 0.5 * ((y - z) / s).powi(2) + s.ln() + 0.5 * std::f64::consts::TAU.ln()).sum::<f64>()
         / rows.n() as f64
 }
@@ -346,8 +344,8 @@ fn the_precision_and_the_noise_of_numbers_have_the_least_loss_on_the_validation_
     let file = golden_file();
     let (network, data, _) = golden(&file["number"]);
     // The network was trained on these rows: others are further from it.
-    let validation = Labelled { numbers: data.numbers.iter().map(|y| 2.0 * y + 0.3).collect(), ..data.clone() };
-    for method in [Method::LastLayer, Method::Kfac, Method::Map] {
+    let validation = of_numbers(data.x.clone().into_f64(), targets(&data).iter().map(|y| 2.0 * y + 0.3).collect());
+    for method in [Method::from(LastLayer), Kfac.into(), Map.into()] {
         let fit = |laplace: Laplace| laplace.fit(&network, &data, Some(&validation), &FitContext::default()).unwrap();
         let fitted = fit(Laplace::new(method));
         let best = normal_loss(&fitted, &validation);
@@ -361,7 +359,7 @@ fn the_precision_and_the_noise_of_numbers_have_the_least_loss_on_the_validation_
             }
         }
         // No posterior is worse than the network alone.
-        assert!(best <= normal_loss(&fit(Laplace::new(Method::Map)), &validation) + 1e-6, "{method:?}: {best}");
+        assert!(best <= normal_loss(&fit(Laplace::new(Map)), &validation) + 1e-6, "{method:?}: {best}");
     }
 }
 
@@ -370,9 +368,9 @@ fn the_precision_and_the_noise_of_numbers_have_the_least_loss_on_the_validation_
 fn the_network_and_its_functions_have_one_posterior() {
     let mut rng = Rng::new(8);
     let mut rows = |n: usize| {
-        let x = Array2::from_shape_simple_fn((n, 2), || rng.normal());
+        let x = rng.normals((n, 2));
         let numbers = x.rows().into_iter().map(|x| x[0] - 0.5 * x[1] + 0.5 * rng.normal()).collect();
-        Labelled { x, labels: vec![], classes: vec![], numbers, image: None }
+        of_numbers(x, numbers)
     };
     let (fit, other) = (rows(40), rows(60));
     let net = Network::parse("dense(1)", 2, 1).unwrap();
@@ -387,20 +385,20 @@ fn the_network_and_its_functions_have_one_posterior() {
         foreign: true,
         displacement: None,
     });
-    let whole = Laplace::new(Method::LastLayer).fit(&network, &fit, Some(&other), &FitContext::default()).unwrap();
+    let whole = Laplace::new(LastLayer).fit(&network, &fit, Some(&other), &FitContext::default()).unwrap();
     let z = |x: &Array2<f64>| network.logits(x.view()).unwrap().mapv(f64::from);
     let jacobian =
         |x: &Array2<f64>| Array3::from_shape_fn((x.nrows(), 3, 1), |(i, j, _)| if j < 2 { x[[i, j]] } else { 1.0 });
-    let parts = [&fit, &other].map(|rows| (z(&rows.x), jacobian(&rows.x)));
+    let parts = [&fit, &other].map(|rows| rows.x.clone().into_f64()).map(|x| (z(&x), jacobian(&x)));
     let [functions, elsewhere] =
         parts.each_ref().map(|(z, j)| NetworkFunctions::jacobians(z.view(), j.view()).unwrap());
-    let target = |rows: &Labelled| Target::Values(rows.numbers.clone());
-    let by_functions = FunctionLaplace::new(FunctionMethod::Functions)
-        .fit(&functions, &target(&fit), Some((&elsewhere, &target(&other))), &FitContext::default())
+    let target = |rows: &Dataset| rows.target().unwrap().clone();
+    let by_functions = Laplace::new(GivenFunctions)
+        .fit_functions(&functions, &target(&fit), Some((&elsewhere, &target(&other))), &FitContext::default())
         .unwrap();
     close([whole.noise], [by_functions.noise], 5e-3, "noise");
-    let wanted = by_functions.deviations_at(&elsewhere).unwrap().unwrap();
-    close(whole.deviations(other.x.view()).unwrap().unwrap(), wanted, 5e-3, "deviations");
+    let wanted = elsewhere.deviations_of(&by_functions).unwrap().unwrap();
+    close(whole.deviations(other.x.to_f64().view()).unwrap().unwrap(), wanted, 5e-3, "deviations");
 }
 
 /// Fits on choices of the validation rows are those with these rows alone, whatever is found on them.
@@ -409,8 +407,8 @@ fn fits_on_some_validation_rows_do_not_see_the_others() {
     let file = golden_file();
     let context = FitContext::default();
     for (name, methods) in [
-        ("dense", [Method::Temperature, Method::LastLayer, Method::FixedMean, Method::Map]),
-        ("number", [Method::LastLayer, Method::FixedMean, Method::Diagonal, Method::Map]),
+        ("dense", [Method::from(Temperature), LastLayer.into(), FixedMean.into(), Map.into()]),
+        ("number", [Method::from(LastLayer), FixedMean.into(), Diagonal.into(), Map.into()]),
     ] {
         let (network, data, new) = golden(&file[name]);
         let halves = [(0..data.n()).step_by(2).collect::<Vec<_>>(), (1..data.n()).step_by(2).collect()];
@@ -426,7 +424,7 @@ fn fits_on_some_validation_rows_do_not_see_the_others() {
                 assert_eq!(fitted.deviations(new.view()).unwrap(), alone.deviations(new.view()).unwrap(), "{what}");
             }
             let differs = fits[0].scores(new.view()).unwrap() != fits[1].scores(new.view()).unwrap();
-            assert_eq!(differs, name == "dense" && method != Method::Map, "{name} {}", method.name());
+            assert_eq!(differs, name == "dense" && method.name() != "map", "{name} {}", method.name());
         }
     }
 }
@@ -437,7 +435,7 @@ fn a_file_predicts_the_same_bits() {
     let file = golden_file();
     for name in ["conv", "number"] {
         let (network, data, new) = golden(&file[name]);
-        for method in Method::ALL.into_iter().filter(|method| name == "conv" || *method != Method::Temperature) {
+        for method in Method::all_for(NetworkKind { number: name == "number", functions: false }) {
             for predictive in [Predictive::Probit, Predictive::Sampling { count: 7 }] {
                 let laplace = Laplace { predictive, ..Laplace::new(method) };
                 let fitted = laplace.fit(&network, &data, Some(&data), &FitContext::default()).unwrap();
@@ -456,29 +454,24 @@ fn a_file_predicts_the_same_bits() {
 /// Residual blocks and norms: every structure works, the last layer's does not see them, and probabilities add up to one.
 #[test]
 fn residual_networks_have_every_structure() {
-    let (fit, held_out) = data::digits().split(0.5, 0).unwrap();
-    let (fit, held_out) = (Labelled::of(&fit).unwrap(), Labelled::of(&held_out).unwrap());
-    let few = |data: &Labelled, n: usize| Labelled {
-        x: data.x.slice(s![..n, ..]).to_owned(),
-        labels: data.labels[..n].to_vec(),
-        ..data.clone()
-    };
+    let (fit, held_out) = data::digits().with_classes().unwrap().split(0.5, 0).unwrap();
+    let few = |data: &Dataset, n: usize| data.select(&(0..n).collect::<Vec<_>>());
     let net = "conv(4, 3) bn relu res(conv(4, 3) bn relu conv(4, 3) bn) relu \
                res(conv(6, 3, stride=2) bn relu conv(6, 3) bn; conv(6, 1, stride=2) bn) relu gap flatten dense(10)";
     let start = Classifier::new(net, &fit, Device::Cpu, 0).unwrap();
     let settings = Settings { epochs: 4, batch: 64, ..Settings::default() };
     let network = Arc::new(train(start, &fit, None, &settings, &FitContext::default(), &|_| ()).unwrap().classifier);
     let (fit, held_out) = (few(&fit, 200), few(&held_out, 60));
-    let logits = network.logits(held_out.x.view()).unwrap().mapv(f64::from);
-    for method in Method::ALL.into_iter().filter(|method| method.has_posterior()) {
+    let logits = network.logits(held_out.x.to_f64().view()).unwrap().mapv(f64::from);
+    for method in Method::all_for(NetworkKind::default()).into_iter().filter(|method| method.has_posterior()) {
         let fitted = Laplace::new(method).fit(&network, &fit, Some(&held_out), &FitContext::default()).unwrap();
-        let (mean, variances) = fitted.outputs(held_out.x.view()).unwrap();
+        let (mean, variances) = fitted.outputs(held_out.x.to_f64().view()).unwrap();
         // Eigenfunctions and fixed means are of differences of logits.
         let centred = |z: &Array2<f64>| z - &z.mean_axis(Axis(1)).unwrap().insert_axis(Axis(1));
         // A fixed mean is divided by a temperature, with so few rows the same for all of them.
         let norm = |z: Array2<f64>| z.mapv(|v| v * v).sum().sqrt();
         let temperature = norm(centred(&logits)) / norm(centred(&mean));
-        assert!(method == Method::FixedMean || (temperature - 1.0).abs() < 1e-4, "{method:?}: {temperature}");
+        assert!(method.name() == "fixed-mean" || (temperature - 1.0).abs() < 1e-4, "{method:?}: {temperature}");
         close(centred(&mean) * temperature, centred(&logits), 1e-4, method.name());
         assert!(variances.iter().all(|v| *v > 0.0 && v.is_finite()), "{method:?}");
         check_outputs(method, &network, [&fit, &held_out]);
@@ -486,16 +479,16 @@ fn residual_networks_have_every_structure() {
 }
 
 /// One structure with the outputs of one pass is tuned as a fit is, and predicts what that does.
-fn check_outputs(method: Method, network: &Arc<Classifier>, [fit, held_out]: [&Labelled; 2]) {
+fn check_outputs(method: Method, network: &Arc<Classifier>, [fit, held_out]: [&Dataset; 2]) {
     let laplace = Laplace { prior: Prior::Validation, tempered: true, ..Laplace::new(method) };
     let structured = laplace.structured(network, fit, &FitContext::default()).unwrap();
-    let outputs = structured.outputs(held_out.x.view()).unwrap();
+    let outputs = structured.outputs(held_out.x.to_f64().view()).unwrap();
     let tuned = structured.tuned(&laplace, Some((&outputs, held_out))).unwrap();
     let fitted = laplace.fit(network, fit, Some(held_out), &FitContext::default()).unwrap();
     assert_eq!((&tuned.found, tuned.temperature), (&fitted.found, fitted.temperature), "{method:?}");
-    let scores = fitted.scores(held_out.x.view()).unwrap();
+    let scores = fitted.scores(held_out.x.to_f64().view()).unwrap();
     close(tuned.scores_of(&outputs).unwrap(), scores, 1e-4, method.name());
-    let other = Laplace::new(if method == Method::LastLayer { Method::Diagonal } else { Method::LastLayer });
+    let other = Laplace::new(if method.name() == "last-layer" { Method::from(Diagonal) } else { LastLayer.into() });
     says(structured.tuned(&other, None), &[method.name(), other.method.name()]);
     says(structured.tuned(&laplace, Some((&outputs.select(&[3, 1]), held_out))), &["2 rows", "60"]);
 }
@@ -506,18 +499,21 @@ fn intervals_of_numbers_cover_what_they_say() {
     let mut draw = |n: usize| {
         let x = Array2::from_shape_simple_fn((n, 2), || 2.0 * rng.uniform() - 1.0);
         let y = x.rows().into_iter().map(|x| (3.0 * x[0]).sin() + x[1] + 0.2 * rng.normal()).collect();
-        Labelled { x, labels: vec![], classes: vec![], numbers: y, image: None }
+        of_numbers(x, y)
     };
     let (fit, test) = (draw(400), draw(2000));
     let start = Classifier::new("dense(20) tanh dense(20) tanh dense(1)", &fit, Device::Cpu, 0).unwrap();
     let settings = Settings { epochs: 150, batch: 64, learning_rate: 0.02, ..Settings::default() };
     let network = Arc::new(train(start, &fit, None, &settings, &FitContext::default(), &|_| ()).unwrap().classifier);
-    for method in [Method::LastLayer, Method::Ella { samples: 400, rank: 40 }] {
+    for method in [Method::from(LastLayer), Ella { samples: 400, rank: 40 }.into()] {
         let fitted = by_likelihood(method).fit(&network, &fit, None, &FitContext::default()).unwrap();
-        let (mean, deviations) =
-            (fitted.scores(test.x.view()).unwrap(), fitted.deviations(test.x.view()).unwrap().unwrap());
+        let (mean, deviations) = (
+            fitted.scores(test.x.to_f64().view()).unwrap(),
+            fitted.deviations(test.x.to_f64().view()).unwrap().unwrap(),
+        );
+        let truth = targets(&test);
         let z = interval_factor(0.95).unwrap();
-        let inside = (0..test.n()).filter(|&i| (mean[[i, 0]] - test.numbers[i]).abs() <= z * deviations[i]).count();
+        let inside = (0..test.n()).filter(|&i| (mean[[i, 0]] - truth[i]).abs() <= z * deviations[i]).count();
         let coverage = inside as f64 / test.n() as f64;
         assert!((0.93..0.97).contains(&coverage), "{}: {coverage}", method.name());
     }
@@ -527,7 +523,7 @@ fn intervals_of_numbers_cover_what_they_say() {
 fn rows_that_are_not_finite_or_of_another_length_are_named() {
     let file = golden_file();
     let (network, data, mut new) = golden(&file["number"]);
-    let fitted = by_likelihood(Method::LastLayer).fit(&network, &data, None, &FitContext::default()).unwrap();
+    let fitted = by_likelihood(LastLayer).fit(&network, &data, None, &FitContext::default()).unwrap();
     new[[3, 1]] = f64::NAN;
     says(fitted.scores(new.view()), &["row 4", "NaN"]);
     says(fitted.deviations(new.view()), &["row 4", "NaN"]);
@@ -537,25 +533,21 @@ fn rows_that_are_not_finite_or_of_another_length_are_named() {
 #[test]
 fn many_classes_ask_for_memory_first() {
     let c = 3100;
-    let mut rng = Rng::new(1);
-    let x = Array2::from_shape_simple_fn((20, 4), || rng.normal());
-    let data = Labelled { x, labels: (0..20).collect(), classes: classes(c), numbers: vec![], image: None };
+    let x = Rng::new(1).normals((20, 4));
+    let data = of_classes(x, (0..20).collect(), classes(c));
     let network = Arc::new(Classifier::new("dense(8) tanh dense(3100)", &data, Device::Cpu, 0).unwrap());
     let context = FitContext { budget: Budget::parse("2GiB").unwrap(), ..FitContext::default() };
-    says(Laplace::new(Method::LastLayer).fit(&network, &data, None, &context), &["last-layer-kfac"]);
+    says(Laplace::new(LastLayer).fit(&network, &data, None, &context), &["last-layer-kfac"]);
     // Neither makes [n, C, C], which would take 1.5 GB.
     let small = FitContext { budget: Budget::parse("1GiB").unwrap(), ..context };
-    for method in [Method::LastLayerKfac, Method::Ella { samples: 20, rank: 3 }] {
+    for method in [Method::from(LastLayerKfac), Ella { samples: 20, rank: 3 }.into()] {
         let fitted = by_likelihood(method).fit(&network, &data, None, &small).unwrap();
-        assert_eq!(fitted.outputs(data.x.view()).unwrap().1.dim(), (20, c));
+        assert_eq!(fitted.outputs(data.x.to_f64().view()).unwrap().1.dim(), (20, c));
     }
     // A pass back from every output takes C² numbers for a row, however few parameters there are.
     let tiny = FitContext { budget: Budget::parse("64MiB").unwrap(), ..context };
-    says(
-        Laplace::new(Method::Diagonal).fit(&network, &data, None, &tiny),
-        &["the diagonal posterior", "last-layer-kfac"],
-    );
-    let cost = Laplace::new(Method::Diagonal).cost(&network, 20).unwrap();
+    says(Laplace::new(Diagonal).fit(&network, &data, None, &tiny), &["the diagonal posterior", "last-layer-kfac"]);
+    let cost = Laplace::new(Diagonal).cost(&network, 20).unwrap();
     assert!(cost.bytes > 12 * (c * c) as u64 && cost.bytes < 1 << 30, "{cost:?}");
 }
 
@@ -563,14 +555,11 @@ fn many_classes_ask_for_memory_first() {
 #[test]
 fn a_large_diagonal_takes_what_it_says() {
     let x = Array2::zeros((4, 1000));
-    let data = Labelled { x, labels: (0..4).collect(), classes: classes(4), numbers: vec![], image: None };
+    let data = of_classes(x, (0..4).collect(), classes(4));
     let network = Arc::new(Classifier::new("dense(8000) relu dense(4)", &data, Device::Cpu, 0).unwrap());
-    let cost = Laplace::new(Method::Diagonal).cost(&network, 4).unwrap();
+    let cost = Laplace::new(Diagonal).cost(&network, 4).unwrap();
     let least = 32 * network.network.parameters() as u64;
     assert!((least..least + least / 20).contains(&cost.bytes), "{cost:?}");
     let context = FitContext { budget: Budget::parse("100MiB").unwrap(), ..FitContext::default() };
-    says(
-        Laplace::new(Method::Diagonal).fit(&network, &data, None, &context),
-        &["the diagonal posterior", "last-layer-kfac"],
-    );
+    says(Laplace::new(Diagonal).fit(&network, &data, None, &context), &["the diagonal posterior", "last-layer-kfac"]);
 }

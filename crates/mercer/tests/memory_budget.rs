@@ -8,10 +8,10 @@ use mercer::apply::{
     Falkon, FeatureLogistic, FeatureMap, FeatureRidge, Fit, GaussianProcessClassifier, Logistic, NadarayaWatson,
     RecursiveFeatureMachine, Ridge, RidgeSolver,
 };
-use mercer::classifier::{Classifier, Labelled};
+use mercer::classifier::Classifier;
 use mercer::data::{Dataset, MappedArray, ReadOptions, Target, open, write_npy};
 use mercer::kernel::Expression;
-use mercer::operator::{Budget, FunctionSamples};
+use mercer::operator::{Budget, FunctionSamples, LowRankOperator, OnPoints};
 use mercer::spectrum::neural::{Neural, NeuralEf, Ritz};
 use mercer::spectrum::{Fourier, Positive, Sampling};
 use mercer::{Error, Result};
@@ -48,7 +48,7 @@ fn random_features_and_networks_are_counted_before_they_are_drawn() {
     ritz.architecture = Some(wide.into());
     refuses("rbf(1)", &ritz, "parameters of 1 networks");
     let y = Target::Classes { labels: vec![0; 50], names: vec!["a".into()] };
-    let data = Labelled::of(&Dataset::new("points", x.clone(), Some(y)).unwrap()).unwrap();
+    let data = Dataset::new("points", x.clone(), Some(y)).unwrap();
     no_room(Classifier::new(wide, &data, Device::Cpu, 0), "parameters of 1 networks");
 }
 
@@ -58,7 +58,7 @@ fn networks_keep_to_the_budget_of_the_fit() {
     let x = normal(200, 3, 1);
     let context = FitContext { budget: Budget::of(4 << 20), ..FitContext::default() };
     let classes = Target::Classes { labels: vec![0; 200], names: vec!["a".into()] };
-    let data = Labelled::of(&Dataset::new("points", x.clone(), Some(classes)).unwrap()).unwrap();
+    let data = Dataset::new("points", x.clone(), Some(classes)).unwrap();
     no_room(Classifier::within("dense(200000) relu dense(1)", &data, &context), "parameters of 1 networks");
     let operator = context.kernel_operator(&kernel("rbf(1)"), x.view()).unwrap();
     let problem = Problem { operator: &operator, k: 20, context };
@@ -66,6 +66,13 @@ fn networks_keep_to_the_budget_of_the_fit() {
     let mut ritz = Neural::new(Ritz);
     ritz.architecture = Some("rff(4096) dense(1)".into());
     no_room(Spectrum::fit(&ritz, &problem, None), "by ritz");
+    let f = normal(4, 400, 2).into_shape_with_order((2, 400, 2)).unwrap();
+    let samples = LowRankOperator::of_samples(&f.view().into(), false).unwrap();
+    let points = normal(400, 3, 1);
+    let two_outputs = OnPoints::new(&samples, points.view()).unwrap();
+    ritz.architecture = Some("rff(400000) dense(1)".into());
+    let problem = Problem { operator: &two_outputs, k: 2, context };
+    no_room(Spectrum::fit(&ritz, &problem, None), "parameters of 1 networks");
 }
 
 /// The columns of classes count, whatever the estimator.

@@ -5,12 +5,11 @@ mod common;
 mod neural;
 
 use common::*;
-use mercer::compute::{Control, Small};
 use mercer::linalg::{Cholesky, eigh, solve_lower, solve_lower_transposed};
 use mercer::spectrum::neural::{
-    Functions, Kind, Nested, Nesting, NeuralEf, Objective, Omm, OnData, Ritz, Spin, Step, sample_rows,
+    Functions, Kind, Nested, Nesting, NeuralEf, Objective, Omm, OnData, Ritz, Spin, sample_rows,
 };
-use neural::Batch;
+use neural::{Batch, moved};
 
 const NETWORKS: &str = "dense(6, b=1) tanh dense(1)";
 const BATCH: usize = 24;
@@ -27,7 +26,7 @@ struct Setting {
 impl Setting {
     fn new(kind: Kind, k: usize) -> Setting {
         let mut rng = Rng::new(11);
-        let x = Array2::from_shape_simple_fn((BATCH, 2), || rng.normal());
+        let x = rng.normals((BATCH, 2));
         let functions = kind.functions(NETWORKS, 2, k, Device::Cpu, &Rng::new(5)).unwrap();
         let kernel = on_own(&kernel("rbf(1)"), x);
         let points = kernel.x().select(&sample_rows(&mut rng.clone(), BATCH, BATCH)).into_f64();
@@ -50,26 +49,12 @@ impl Setting {
 
     /// ψ `[k, B]` in double precision at parameters `θ + h·d`.
     fn psi(&mut self, d: &[f32], h: f32) -> Array2<f64> {
-        let here = self.parameters();
-        self.set_parameters(&here.iter().zip(d).map(|(t, d)| t + h * d).collect::<Vec<f32>>());
-        let psi = self.batch().psi;
-        self.set_parameters(&here);
-        let values = psi.to_host().unwrap().into_iter().map(f64::from).collect();
-        Array2::from_shape_vec((psi.shape()[0], BATCH), values).unwrap()
+        let (operator, mut rng) = (OnData::new(&self.kernel).unwrap(), self.rng.clone());
+        moved(&mut self.functions, d, h, |functions| Batch::draw(&operator, functions, &mut rng, BATCH).values())
     }
 
-    /// The objective's loss and gradient `[P]` here.
     fn gradient(&mut self, objective: &mut dyn Objective) -> (f64, Vec<f32>) {
-        let batch = self.batch();
-        let [covariance, r] = [&batch.covariance, &batch.r].map(|form| Small::from_host(Device::Cpu, form).unwrap());
-        let mut control = Control::new(Device::Cpu, 1, objective.eigenvalues(self.functions.count())).unwrap();
-        let mut gradient = Tensor::zeros(Device::Cpu, &[0]).unwrap();
-        let values = (&batch.x, &batch.psi, &batch.image);
-        let mut step = Step::alone(values, (&covariance, &r), &mut control, &mut self.functions, &mut gradient);
-        objective.step(&mut step).unwrap();
-        let report = control.report(1).unwrap();
-        assert_eq!(report.failure, None);
-        (report.record[0], gradient.to_host().unwrap())
+        self.batch().gradient(objective, &mut self.functions)
     }
 
     /// A random direction of unit length in the parameters of one network, or of all.

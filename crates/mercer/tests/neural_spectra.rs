@@ -3,11 +3,11 @@
 mod common;
 
 use common::{fit_kernel as fit, same_eigenvalues as assert_close, *};
-use mercer::operator::{LowRankOperator, OnPoints};
-use mercer::spectrum::Solution;
+use mercer::operator::{LowRankOperator, OnPoints, Points};
 use mercer::spectrum::neural::{
     FunctionOperator, Kind, Neural, NeuralEf, OnData, Ritz, Settings, Spin, Stop, rayleigh_ritz, train,
 };
+use mercer::spectrum::{Certified, Solution};
 
 fn uniform(n: usize, d: usize, half_width: f64) -> Array2<f64> {
     common::uniform(n, d, half_width, 7)
@@ -272,8 +272,13 @@ impl Method for Worsened {
     }
 
     fn solve(&self, problem: &Problem) -> mercer::Result<Solution> {
-        let untrained = Some(Box::new(Exact.solve(problem)?));
-        Ok(Solution { untrained, ..steps(NeuralEf::default().into(), 20).solve(problem)? })
+        let mut found = steps(NeuralEf::default().into(), 20).solve(problem)?;
+        found.networks.as_mut().unwrap().untrained = Some(Box::new(Exact.solve(problem)?));
+        Ok(found)
+    }
+
+    fn certify(&self, problem: &Problem, found: Solution, held_out: Option<Points<'_>>) -> mercer::Result<Certified> {
+        steps(NeuralEf::default().into(), 20).certify(problem, found, held_out)
     }
 }
 

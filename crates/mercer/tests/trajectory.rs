@@ -4,18 +4,17 @@ mod common;
 #[path = "common/neural.rs"]
 mod neural;
 
-use common::says;
+use common::{labels, of_numbers, says};
 use mercer::apply::{Predict, Saved, softmax_rows};
-use mercer::classifier::{
-    Cases, Classifier, Labelled, Measure, Settings as Training, Snapshots, Stop, snapshot_files, train,
-};
+use mercer::classifier::{Cases, Classifier, Measure, Settings as Training, Snapshots, Stop, snapshot_files, train};
+use mercer::data::Dataset;
 use mercer::linalg::eigh;
 use mercer::operator::{FunctionSamples, LowRankOperator};
 use mercer::rng::Rng;
 use mercer::spectrum::{Exact, Problem, Spectrum};
 use mercer::trajectory::{FittedTrajectory, Method, Predictive, Settings, Swag, Trajectory};
 use mercer::{Device, FitContext, Interrupt, data};
-use ndarray::{Array1, Array2, Array3, Axis, s};
+use ndarray::{Array1, Array2, Array3, Axis, CowArray, Ix2, s};
 use neural::Stopper;
 use std::path::Path;
 use std::sync::Arc;
@@ -23,13 +22,10 @@ use std::sync::Arc;
 const NET: &str = "dense(12) bn tanh dense(10)";
 
 /// Few digits to learn, others to validate on.
-fn digits() -> (Labelled, Labelled) {
-    let (fit, other) = data::digits().split(0.3, 0).unwrap();
-    let some = |data: Labelled, n: usize| {
-        let x = data.x.slice(s![..n, ..]).to_owned();
-        Labelled { x, labels: data.labels[..n].to_vec(), ..data }
-    };
-    (some(Labelled::of(&fit).unwrap(), 300), some(Labelled::of(&other).unwrap(), 150))
+fn digits() -> (Dataset, Dataset) {
+    let (fit, other) = data::digits().with_classes().unwrap().split(0.3, 0).unwrap();
+    let some = |data: Dataset, n: usize| data.select(&(0..n).collect::<Vec<_>>());
+    (some(fit, 300), some(other, 150))
 }
 
 fn training(folder: &Path) -> Training {
@@ -138,7 +134,7 @@ fn averages_and_moments_are_those_of_the_parameters() {
     }
     // SWA: the mean of the weights, and the statistics of batch norm at rows in batches of 256.
     let (fit, _) = digits();
-    let average = trajectory.average(fit.x.view()).unwrap();
+    let average = trajectory.average(fit.x.to_f64().view()).unwrap();
     assert!(average.parameters.trained.to_host().unwrap().iter().zip(&mean).all(|(a, b)| *a == *b as f32));
     let tensors = average.network.tensors(&average.parameters).unwrap();
     let tensor = |name: &str| {
@@ -146,7 +142,7 @@ fn averages_and_moments_are_those_of_the_parameters() {
     };
     let weights = Array2::from_shape_vec((12, 64), tensor("fc1.weight").unwrap()).unwrap();
     let bias = tensor("fc1.bias").map_or(Array1::zeros(12), Array1::from_vec);
-    let standard = average.standardizer.apply(fit.x.view(), Device::Cpu).unwrap().to_host().unwrap();
+    let standard = average.standardizer.apply(fit.x.to_f64().view(), Device::Cpu).unwrap().to_host().unwrap();
     let x = Array2::from_shape_fn((300, 64), |(i, j)| f64::from(standard[64 * i + j]));
     let hidden = x.dot(&weights.t()) + &bias;
     let (first, rest) = (hidden.slice(s![..256, ..]), hidden.slice(s![256.., ..]));
@@ -168,16 +164,15 @@ fn dense_kernel(g: &Array3<f64>) -> Array2<f64> {
     Array2::from_shape_fn((n * c, n * c), entry)
 }
 
-fn outputs(trajectory: &Trajectory, x: &Array2<f64>) -> Array3<f64> {
+fn outputs(trajectory: &Trajectory, x: &CowArray<f64, Ix2>) -> Array3<f64> {
     trajectory.outputs(x.view(), &FitContext::default()).unwrap()
 }
 
 #[test]
 fn eigenfunctions_are_those_of_the_dense_kernel() {
     let (trajectory, (mut fit, other)) = (trajectory(), digits());
-    fit.x = fit.x.slice(s![..20, ..]).to_owned();
-    fit.labels.truncate(20);
-    let kernel = dense_kernel(&outputs(&trajectory, &fit.x));
+    fit = fit.select(&(0..20).collect::<Vec<_>>());
+    let kernel = dense_kernel(&outputs(&trajectory, &fit.x.to_f64()));
     let (values, vectors) = eigh(Device::Cpu, (&kernel / 200.0).view()).unwrap();
     let settings = Settings { rows: 1000, ..Settings::new(Method::Eigenfunctions { functions: 4 }) };
     let fitted = settings.fit(&trajectory, &fit, &other, &FitContext::default()).unwrap();
@@ -193,8 +188,8 @@ fn eigenfunctions_are_those_of_the_dense_kernel() {
     let whole = Settings { rows: 1000, ..Settings::new(Method::Eigenfunctions { functions: 6 }) };
     let whole = whole.fit(&trajectory, &fit, &other, &FitContext::default()).unwrap();
     for (fitted, want) in [(&fitted, rank(4)), (&whole, kernel.clone())] {
-        let (mean, covariance) = fitted.moments(fit.x.view()).unwrap().unwrap();
-        let g = outputs(&trajectory, &fit.x).mean_axis(Axis(0)).unwrap();
+        let (mean, covariance) = fitted.moments(fit.x.to_f64().view()).unwrap().unwrap();
+        let g = outputs(&trajectory, &fit.x.to_f64()).mean_axis(Axis(0)).unwrap();
         assert!((mean - g).iter().all(|gap| gap.abs() < 1e-9));
         for i in 0..20 {
             let block = want.slice(s![10 * i..10 * i + 10, 10 * i..10 * i + 10]);
@@ -203,7 +198,7 @@ fn eigenfunctions_are_those_of_the_dense_kernel() {
         }
     }
     // The samples are those of any low-rank kernel: its spectrum is the same, and orthonormal.
-    let f = trajectory.samples(fit.x.view(), &FitContext::default()).unwrap();
+    let f = trajectory.samples(fit.x.to_f64().view(), &FitContext::default()).unwrap();
     let operator = LowRankOperator::of_samples(&FunctionSamples::from(f.view()), false).unwrap();
     let spectrum = Spectrum::fit(&Exact, &Problem::new(&operator, 4), None).unwrap();
     assert!(spectrum.eigenvalues.iter().zip(fitted.eigenvalues()).all(|(a, b)| (a - b).abs() < 1e-12 * values[0]));
@@ -217,20 +212,20 @@ fn eigenfunctions_are_those_of_the_dense_kernel() {
 fn ritz_functions_are_exact_where_hidden_units_span_everything_and_smaller_elsewhere() {
     let (folder, (mut fit, other)) = (tempfile::tempdir().unwrap(), digits());
     let trajectory = run(folder.path(), "dense(60) tanh dense(10)", 1);
-    fit.x = fit.x.slice(s![..25, ..]).to_owned();
-    fit.labels.truncate(25);
+    fit = fit.select(&(0..25).collect::<Vec<_>>());
     let settings = |method| Settings { rows: 1000, predictive: Predictive::Probit, ..Settings::new(method) };
     let fitted = |method| settings(method).fit(&trajectory, &fit, &other, &FitContext::default()).unwrap();
     let (exact, ritz) = (fitted(Method::Eigenfunctions { functions: 3 }), fitted(Method::Ritz { functions: 3 }));
     assert_eq!((exact.passes(), ritz.passes()), (trajectory.count(), 1));
     let largest = exact.eigenvalues()[0];
     assert!(exact.eigenvalues().iter().zip(ritz.eigenvalues()).all(|(a, b)| (a - b).abs() < 1e-4 * largest));
-    let [(_, a), (mean, b)] = [&exact, &ritz].map(|fitted| fitted.moments(fit.x.view()).unwrap().unwrap());
+    let [(_, a), (mean, b)] = [&exact, &ritz].map(|fitted| fitted.moments(fit.x.to_f64().view()).unwrap().unwrap());
     let scale = (&a / exact.found.value).iter().fold(0.0f64, |most, v| most.max(v.abs()));
     let gap = a / exact.found.value - b / ritz.found.value;
     assert!(gap.iter().all(|gap| gap.abs() < 1e-3 * scale));
     // Its mean is SWA's.
-    let average = trajectory.average(fit.x.view()).unwrap().logits(fit.x.view()).unwrap().mapv(f64::from);
+    let average =
+        trajectory.average(fit.x.to_f64().view()).unwrap().logits(fit.x.to_f64().view()).unwrap().mapv(f64::from);
     assert!((mean - average).iter().all(|gap| gap.abs() < 1e-4));
     // Few units for many rows: a projection.
     let (fit, other) = digits();
@@ -244,7 +239,8 @@ fn ritz_functions_are_exact_where_hidden_units_span_everything_and_smaller_elsew
 fn the_scale_and_the_temperature_have_the_least_loss() {
     let (trajectory, (fit, other)) = (trajectory(), digits());
     let loss = |fitted: &FittedTrajectory| {
-        Cases::of(fitted.scores(other.x.view()).unwrap().view(), &other.labels).measure(Measure::Nll)
+        Cases::of(fitted.scores(other.x.to_f64().view()).unwrap().view(), &labels(&mut other.clone()))
+            .measure(Measure::Nll)
     };
     for predictive in [Predictive::Probit, Predictive::Sampling { count: 40 }] {
         for method in [Method::Eigenfunctions { functions: 4 }, Method::Ritz { functions: 4 }] {
@@ -257,7 +253,7 @@ fn the_scale_and_the_temperature_have_the_least_loss() {
                 assert!(loss(&fitted) >= least - 1e-6, "{method:?} {factor}");
             }
             fitted.found.value = best;
-            let scores = fitted.scores(other.x.view()).unwrap();
+            let scores = fitted.scores(other.x.to_f64().view()).unwrap();
             fitted.temper(scores.view(), &other).unwrap();
             let (least, t) = (loss(&fitted), fitted.temperature);
             for factor in [0.8, 1.0 / t, 1.2] {
@@ -274,7 +270,7 @@ fn fits_on_halves_are_those_with_each_half_alone() {
     let (trajectory, (fit, mut other)) = (trajectory(), digits());
     let halves = [(0..other.n()).step_by(2).collect::<Vec<_>>(), (1..other.n()).step_by(2).collect()];
     // Wrong classes in one half only: it asks for far more doubt.
-    halves[1].iter().step_by(3).for_each(|&row| other.labels[row] = (other.labels[row] + 1) % 10);
+    halves[1].iter().step_by(3).for_each(|&row| labels(&mut other)[row] = (labels(&mut other)[row] + 1) % 10);
     for method in [Method::Swa, Method::Eigenfunctions { functions: 4 }, Method::Ritz { functions: 4 }] {
         let settings = Settings { predictive: Predictive::Probit, ..Settings::new(method) };
         let context = FitContext::default();
@@ -290,7 +286,7 @@ fn fits_on_halves_are_those_with_each_half_alone() {
 #[test]
 fn networks_are_averaged_and_files_hold_every_method() {
     let (trajectory, (fit, other)) = (trajectory(), digits());
-    let g = outputs(&trajectory, &other.x);
+    let g = outputs(&trajectory, &other.x.to_f64());
     let p = g.outer_iter().map(|g| softmax_rows(g.to_owned())).fold(Array2::<f64>::zeros((150, 10)), |sum, p| sum + p)
         / 7.0;
     let folder = tempfile::tempdir().unwrap();
@@ -306,18 +302,22 @@ fn networks_are_averaged_and_files_hold_every_method() {
         (Method::Ritz { functions }, 1),
     ] {
         let mut fitted = Settings::new(method).fit(&trajectory, &fit, &other, &FitContext::default()).unwrap();
-        let scores = fitted.scores(other.x.view()).unwrap();
+        let scores = fitted.scores(other.x.to_f64().view()).unwrap();
         fitted.temper(scores.view(), &other).unwrap();
         assert_eq!(fitted.passes(), passes, "{method:?}");
         let found = fitted.probabilities(scores.view()).unwrap();
         match method {
             Method::Networks => assert!((found - &p).iter().all(|gap| gap.abs() < 1e-12)),
             Method::Last => assert!((scores - g.index_axis(Axis(0), 6)).iter().all(|gap| gap.abs() < 1e-12)),
-            _ => assert!(Cases::of(scores.view(), &other.labels).measure(Measure::Accuracy) > 0.8, "{method:?}"),
+            _ => assert!(
+                Cases::of(scores.view(), &labels(&mut other.clone())).measure(Measure::Accuracy) > 0.8,
+                "{method:?}"
+            ),
         }
         fitted.save(&path).unwrap();
         let loaded = FittedTrajectory::load(&path, Device::Cpu).unwrap();
-        let (ours, theirs) = (fitted.scores(other.x.view()).unwrap(), loaded.scores(other.x.view()).unwrap());
+        let (ours, theirs) =
+            (fitted.scores(other.x.to_f64().view()).unwrap(), loaded.scores(other.x.to_f64().view()).unwrap());
         assert_eq!(ours, theirs, "{method:?}");
         assert_eq!((loaded.method, loaded.temperature, &loaded.found), (method, fitted.temperature, &fitted.found));
         assert_eq!(fitted.origin(), loaded.origin());
@@ -342,15 +342,14 @@ fn what_does_not_fit_is_said_in_a_sentence() {
     let mut other = network(NET);
     other.classes.reverse();
     says(Trajectory::of(vec![Arc::new(network(NET)), Arc::new(other)]), &["other classes"]);
-    let x = fit.x.clone();
-    let numbers = Labelled { numbers: x.column(20).to_vec(), x, labels: vec![], classes: vec![], image: None };
+    let numbers = of_numbers(fit.x.clone().into_f64(), fit.x.column(20));
     let number = || Arc::new(Classifier::new("dense(3) tanh dense(1)", &numbers, Device::Cpu, 0).unwrap());
     says(Trajectory::of(vec![number(), number()]), &["predict a number"]);
     let flat = || Arc::new(network("dense(10)"));
     let flat = Trajectory::of(vec![flat(), flat()]).unwrap();
     let ritz = Settings::new(Method::Ritz { functions: 1 }).fit(&flat, &fit, &fit, &FitContext::default());
     says(ritz, &["no hidden layer"]);
-    let mut bad = fit.x.slice(s![..2, ..]).to_owned();
+    let mut bad = fit.x.select(&[0, 1]).into_f64();
     bad[[1, 3]] = f64::NAN;
     says(fitted(Method::Swa).unwrap().scores(bad.view()), &["row 2", "NaN"]);
 }

@@ -8,16 +8,15 @@ use common::*;
 use mercer::apply::{
     CodeFinish, EmbeddingCode, Fitted, FittedCode, Saved, Together, Transform, ViewEigenmap, ViewRows, Weighting,
 };
-use mercer::compute::{Control, Small};
 use mercer::data::Target;
 use mercer::linalg::eigh;
 use mercer::net::Description;
 use mercer::spectrum::neural::{
     Augmentation, BarlowTwins, Eigenmap, FunctionOperator, Functions, Nested, NeuralEf, Objective, Own, PairObjective,
-    Settings, SimClr, SpectralContrastive, Step, Trained, VicReg, ViewPairs, neighbour_accuracy, rayleigh_ritz, train,
+    Settings, SimClr, SpectralContrastive, Trained, VicReg, ViewPairs, neighbour_accuracy, rayleigh_ritz, train,
 };
 use mercer::{Interrupt, Progress};
-use neural::{Batch, resumes_with_the_same_bits};
+use neural::{Batch, moved, resumes_with_the_same_bits};
 
 /// A few points with a known law of pairs: `p(i,j) = counts_ij/Σ`, each pair listed as often as it counts.
 struct Discrete {
@@ -147,37 +146,20 @@ struct Setting {
 impl Setting {
     fn new(objective: PairObjective) -> Setting {
         let mut rng = Rng::new(4);
-        let x = Array2::from_shape_simple_fn((BATCH, 2), || rng.normal());
+        let x = rng.normals((BATCH, 2));
         let near = x.mapv(|v| v + 0.3 * rng.normal());
         Setting { pairs: ViewPairs::given(x.view(), near.view()).unwrap(), functions: functions(objective, NET, 2, 5) }
     }
 
-    fn batch(&mut self) -> Batch {
-        Batch::draw(&self.pairs, &mut self.functions, &mut Rng::new(6), BATCH)
-    }
-
     /// ψ `[k, 2B]` at `θ + h d`.
     fn psi(&mut self, d: &[f32], h: f32) -> Array2<f64> {
-        let here = self.functions.parameters().trained.to_host().unwrap();
-        let moved: Vec<f32> = here.iter().zip(d).map(|(t, d)| t + h * d).collect();
-        self.functions.parameters_mut().trained.copy_from_host(&moved).unwrap();
-        let psi = self.batch().psi;
-        self.functions.parameters_mut().trained.copy_from_host(&here).unwrap();
-        let values = psi.to_host().unwrap().into_iter().map(f64::from).collect();
-        Array2::from_shape_vec((psi.shape()[0], 2 * BATCH), values).unwrap()
+        let pairs = &self.pairs;
+        moved(&mut self.functions, d, h, |functions| Batch::draw(pairs, functions, &mut Rng::new(6), BATCH).values())
     }
 
     fn gradient(&mut self, objective: &mut dyn Objective) -> (f64, Vec<f32>) {
-        let batch = self.batch();
-        let [covariance, r] = [&batch.covariance, &batch.r].map(|form| Small::from_host(Device::Cpu, form).unwrap());
-        let mut control = Control::new(Device::Cpu, 1, 3).unwrap();
-        let mut gradient = Tensor::zeros(Device::Cpu, &[0]).unwrap();
-        let values = (&batch.x, &batch.psi, &batch.image);
-        let mut step = Step::alone(values, (&covariance, &r), &mut control, &mut self.functions, &mut gradient);
-        objective.step(&mut step).unwrap();
-        let report = control.report(1).unwrap();
-        assert_eq!(report.failure, None);
-        (report.record[0], gradient.to_host().unwrap())
+        let batch = Batch::draw(&self.pairs, &mut self.functions, &mut Rng::new(6), BATCH);
+        batch.gradient(objective, &mut self.functions)
     }
 }
 

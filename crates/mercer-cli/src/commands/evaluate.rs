@@ -6,9 +6,9 @@ use crate::program::context::Context;
 use crate::program::output::{NewFile, Output};
 use crate::text;
 use clap::Args;
-use mercer::Result;
-use mercer::classifier::{Classifier, Errors, Labelled, Quality, Scores};
+use mercer::classifier::{Classifier, Errors, Quality, Scores};
 use mercer::data::Target;
+use mercer::{Error, Result};
 use ndarray::Axis;
 use serde_json::json;
 use std::path::PathBuf;
@@ -42,8 +42,7 @@ pub struct Evaluate {
 impl Evaluate {
     pub fn run(self, context: &Context) -> Result<()> {
         let out = self.out.as_ref().map(Output::table).transpose()?;
-        let written = Classifier::load(&self.network, context.device, None).ok().and_then(|written| written.schema);
-        let rows = match &written {
+        let rows = match &Classifier::schema_of(&self.network)? {
             Some(schema) => self.reader.source.open_like(&self.data, schema, context)?,
             None => self.reader.open(&self.data, context)?,
         };
@@ -53,17 +52,18 @@ impl Evaluate {
         let known =
             rows.known().map_or_else(Vec::new, |(y, some)| some.map_or_else(|| (0..y.len()).collect(), <[_]>::to_vec));
         let scores = if classifier.number.is_some() {
-            let predicted = classifier.predict(rows.x.to_f64().view())?;
-            let data = Labelled::with_numbers(&labelled(rows, context))?;
+            let predicted = classifier.predict(&rows.x)?;
+            let data = labelled(rows, context).with_numbers()?;
             let scored: Vec<f64> = known.iter().map(|&i| predicted[i]).collect();
             if let Some(out) = &out {
                 out.predictions(&Target::Values(predicted))?;
             }
-            Quality::Numbers(Errors::of(&scored, &data.numbers))
+            let found = Errors::of(&scored, &data.target()?.values());
+            Quality::Numbers(found.ok_or_else(|| Error::input("there are no rows to score"))?)
         } else {
-            let logits = classifier.logits(rows.x.to_f64().view())?;
-            let data = Labelled::of(&labelled(rows, context))?;
-            let labels = data.labels_for(&classifier.classes)?;
+            let logits = classifier.logits(&rows.x)?;
+            let data = labelled(rows, context).with_classes()?;
+            let labels = data.target()?.labels_for(&classifier.classes)?;
             if let Some(out) = &out {
                 out.matrix(logits.view(), &classifier.classes)?;
             }

@@ -15,8 +15,8 @@ use crate::show::certificate::{self, HEADINGS, rows, sentences};
 use crate::show::units;
 use crate::text;
 use clap::Args;
-use mercer::data::{Scaling, Schema, Table, TableBlocks, held_out_count, held_out_rows, write_npy};
-use mercer::kernel::Expression;
+use mercer::data::{BlockDataset, Scaling, Schema, Table, TableBlocks, held_out_count, held_out_rows, write_npy};
+use mercer::kernel::{Expression, Kernel};
 use mercer::operator::{DenseOperator, FunctionSamples, OnPoints, Operator, Points, Precision, ShardedOperator};
 use mercer::spectrum::neural::Training;
 use mercer::spectrum::{BlockProblem, BlockSize, Certificate, Method, Problem, Size, Spectrum};
@@ -224,9 +224,7 @@ impl Fit {
         )?;
         let keep = |n: usize| BlockProblem::rows_in_memory(n, landmarks, context.seed);
         let data = self.reader.first_pass(large, (self.scale, None, held_out), &keep, context)?;
-        let (_, some) = data.rows(&Expression::rows(data.drawn_of(), context.seed));
-        let kernel = units::for_columns_said(std::slice::from_ref(kernel), Some(data.schema()), context).remove(0);
-        let kernel = kernel.resolve(&some.x, context.seed)?;
+        let kernel = resolved(kernel, &data, context)?;
         let fresh =
             self.certify.as_ref().map(|file| self.reader.open_like(file, data.schema(), context)).transpose()?;
         let fresh = fresh.as_ref().or(data.held_out()).map(|data| data.x.rows().into());
@@ -257,9 +255,7 @@ impl Fit {
             &|n| Expression::rows(n, context.seed),
             context,
         )?;
-        let (_, some) = data.rows(&Expression::rows(data.drawn_of(), context.seed));
-        let kernel = units::for_columns_said(std::slice::from_ref(kernel), Some(data.schema()), context).remove(0);
-        let kernel = kernel.resolve(&some.x, context.seed)?;
+        let kernel = resolved(kernel, &data, context)?;
         let fresh =
             self.certify.as_ref().map(|file| self.reader.open_like(file, data.schema(), context)).transpose()?;
         let fresh = fresh.as_ref().or(data.held_out()).map(|data| data.x.rows().into());
@@ -370,6 +366,13 @@ impl Fit {
         };
         Err(Error::input(format!("--k must lie between 1 and {fitted}, not {}: {reason}", self.k)))
     }
+}
+
+/// The kernel with lengthscales that suit the rows of `data`.
+fn resolved(kernel: &Expression, data: &BlockDataset, context: &Context) -> Result<Kernel> {
+    let (_, some) = data.rows(&Expression::rows(data.drawn_of(), context.seed));
+    let kernel = units::for_columns_said(std::slice::from_ref(kernel), Some(data.schema()), context).remove(0);
+    kernel.resolve(&some.x, context.seed)
 }
 
 /// Writes the report, where one was asked for.

@@ -1,7 +1,7 @@
 //! `mercer ntk`: the empirical neural tangent kernel of a finite network.
 
 use crate::options::input::Reader;
-use crate::options::network::{Foreign, Single};
+use crate::options::network::{Foreign, Single, network_file};
 use crate::options::values::{choice, positive};
 use crate::program::context::Context;
 use crate::program::output::{self, NewFile, Output};
@@ -15,7 +15,7 @@ use mercer::net::ntk::{Derivative, Directions, EmpiricalNtk, Law, Parameterisati
 use mercer::{Error, Result};
 use serde_json::json;
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Instant;
 
 /// Write the empirical NTK of a network on data: the kernel, or derivatives along random directions
@@ -93,9 +93,8 @@ impl Ntk {
     pub fn run(self, context: &Context) -> Result<()> {
         let out = Output::with_extension(&self.out, &["npy"])?;
         self.check()?;
-        let file = self.weights.as_deref().unwrap_or(Path::new(self.net.trim()));
-        let written = Classifier::load(file, context.device, None).ok().and_then(|written| written.schema);
-        let (data, schema) = match written {
+        let file = self.weights.as_deref().or_else(|| network_file(&self.net));
+        let (data, schema) = match file.map(Classifier::schema_of).transpose()?.flatten() {
             Some(schema) => (self.reader.source.open_like(&self.data, &schema, context)?, schema),
             None => self.reader.features(&self.data, Some(Scaling::None), context)?,
         };

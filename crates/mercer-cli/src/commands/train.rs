@@ -9,10 +9,10 @@ use crate::text;
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use mercer::classifier::{
-    Classifier, Epoch, Labelled, Quality, Settings, Snapshots, Standardizer, Stop, Trained, snapshot_files, train,
+    Classifier, Epoch, Quality, Settings, Snapshots, Standardizer, Stop, Trained, snapshot_files, train,
 };
 use mercer::compute::Rule;
-use mercer::data::{Scaler, Scaling, Schema, Target};
+use mercer::data::{Dataset, Scaler, Scaling, Schema, Target};
 use mercer::{Result, Silent, fail_if};
 use serde_json::json;
 use std::time::Instant;
@@ -131,7 +131,7 @@ impl Train {
             text::grouped(test.n()),
             match classifier.number {
                 Some(_) => "the target is a number: squared error".to_owned(),
-                None => format!("the target is one of {} classes: cross-entropy", data.classes.len()),
+                None => format!("the target is one of {} classes: cross-entropy", classifier.classes.len()),
             },
             if settings.augment { "; shifted and mirrored at random" } else { "" }
         ));
@@ -163,11 +163,11 @@ impl Train {
     }
 
     /// The scaling that was asked for.
-    fn standardizer(&self, data: &Labelled) -> Result<Option<Standardizer>> {
+    fn standardizer(&self, data: &Dataset) -> Result<Option<Standardizer>> {
         Ok(match self.scale {
             None | Some(Scaling::Standard) => None,
             Some(Scaling::None) => Some(Standardizer::identity()),
-            Some(Scaling::MinMax) => Some(Standardizer::of_scaler(&Scaler::fit(Scaling::MinMax, data.x.view())?)),
+            Some(Scaling::MinMax) => Some(Standardizer::of_scaler(&Scaler::fit(Scaling::MinMax, &data.x)?)),
         })
     }
 
@@ -220,7 +220,7 @@ impl Train {
     }
 
     /// The training rows, the test rows, and how tables become such rows.
-    fn read(&self, context: &Context) -> Result<(Labelled, Labelled, Schema)> {
+    fn read(&self, context: &Context) -> Result<(Dataset, Dataset, Schema)> {
         // Classes are named before the split, so that both parts know the same.
         let table = self.task.table(&self.reader, &self.data, context)?;
         // The network's file keeps the scaling of its input.
@@ -237,10 +237,10 @@ impl Train {
             None => data.split(HELD_OUT, context.seed)?,
         };
         let labelled = match &data.y {
-            Some(Target::Values(_)) => Labelled::with_numbers,
-            _ => Labelled::of,
+            Some(Target::Values(_)) => Dataset::with_numbers,
+            _ => Dataset::with_classes,
         };
-        Ok((labelled(&data)?, labelled(&test)?, schema))
+        Ok((labelled(data)?, labelled(test)?, schema))
     }
 
     /// The rows that the network is scored on.

@@ -116,6 +116,12 @@ fn range(x: Rows<'_>) -> [f64; 2] {
     })
 }
 
+/// The file that a network is named by, unless it is an architecture.
+pub fn network_file(net: &str) -> Option<&Path> {
+    let extensions = [".safetensors", ".pt", ".pth", ".bin"];
+    extensions.iter().any(|extension| net.trim().ends_with(extension)).then(|| Path::new(net.trim()))
+}
+
 /// One network, and what is done to rows before it sees them.
 pub struct Single {
     pub net: Network,
@@ -134,11 +140,10 @@ impl Single {
         data: &Dataset,
         context: &Context,
     ) -> Result<Single> {
-        let is_file = [".safetensors", ".pt", ".pth", ".bin"].iter().any(|extension| net.trim().ends_with(extension));
-        let classifier = match weights {
-            Some(file) => foreign.load(file, Some(net), data, context)?,
-            None if is_file => foreign.load(Path::new(net.trim()), None, data, context)?,
-            None => {
+        let classifier = match (weights, network_file(net)) {
+            (Some(file), _) => foreign.load(file, Some(net), data, context)?,
+            (None, Some(file)) => foreign.load(file, None, data, context)?,
+            (None, None) => {
                 fail_if!(!foreign.is_empty(), "--mean, --std and --rename are for the network of a file (--weights)");
                 let net = Network::parse(net, data.d(), 1)?;
                 context.budget.require_network(&net, 2, 0)?;

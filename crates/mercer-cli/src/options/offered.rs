@@ -5,8 +5,9 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, value_parser};
 use mercer::Result;
-use mercer::apply::RegressionTask;
-use mercer::learn;
+use mercer::apply::{EmbeddingTask, ProcessTask, RegressionTask};
+use mercer::laplace::NetworkKind;
+use mercer::learn::{self, Snapshots};
 use mercer::options::{Builds, Family, Kind, Opt, Options, Spelling};
 use mercer::spectrum::Size;
 use serde_json::{Map, Value};
@@ -16,7 +17,7 @@ use std::marker::PhantomData;
 pub trait Offered: Builds + 'static {
     fn family() -> &'static Family<Self>;
 
-    /// The heading over an option in the help, by whether methods that take it train networks; none for the command's own options.
+    /// The heading over an option in the help, by whether methods that take it train networks; none for the heading of the options around it.
     fn heading(_trains: bool) -> Option<&'static str> {
         None
     }
@@ -39,6 +40,30 @@ impl Offered for Size {
 
     fn heading(trains: bool) -> Option<&'static str> {
         Some(if trains { "Options of methods that train networks" } else { "Options of methods" })
+    }
+}
+
+impl Offered for ProcessTask {
+    fn family() -> &'static Family<ProcessTask> {
+        learn::processes()
+    }
+}
+
+impl Offered for EmbeddingTask {
+    fn family() -> &'static Family<EmbeddingTask> {
+        learn::embeddings()
+    }
+}
+
+impl Offered for NetworkKind {
+    fn family() -> &'static Family<NetworkKind> {
+        learn::posteriors()
+    }
+}
+
+impl Offered for Snapshots {
+    fn family() -> &'static Family<Snapshots> {
+        learn::trajectories()
     }
 }
 
@@ -103,7 +128,16 @@ fn argument<T: Offered>(option: &'static Opt) -> Arg {
     let help = if names.len() <= 2 { format!("{}: {}", names.join(", "), option.help) } else { option.help.to_owned() };
     let heading = T::heading(takers.iter().any(|entry| entry.can.trains));
     let argument = Arg::new(option.name).long(option.name).aliases(option.aliases.to_vec());
-    let argument = argument.visible_aliases(option.also.to_vec()).help(help).help_heading(heading);
+    let argument = argument.visible_aliases(option.also.to_vec()).help(help);
+    // An option of one letter is short, too.
+    let argument = match option.name.as_bytes() {
+        [letter] => argument.short(char::from(*letter)),
+        _ => argument,
+    };
+    let argument = match heading {
+        Some(heading) => argument.help_heading(heading),
+        None => argument,
+    };
     match option.kind {
         Kind::Flag => argument.action(ArgAction::SetTrue),
         Kind::Word(words) => argument.value_name(option.value).value_parser(PossibleValuesParser::new(words())),
@@ -113,6 +147,13 @@ fn argument<T: Offered>(option: &'static Opt) -> Arg {
             argument.value_parser(move |text: &str| kind.parse(text))
         }
     }
+}
+
+/// Reads the name of an entry, whose help is the command's own.
+pub fn plain_name<T: Offered>() -> impl TypedValueParser<Value = &'static str> {
+    let family = T::family();
+    PossibleValuesParser::new(family.entries.iter().map(|entry| entry.name))
+        .try_map(move |name| family.find(&name).map(|entry| entry.name))
 }
 
 /// Reads the name of an entry.

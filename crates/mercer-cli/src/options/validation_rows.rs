@@ -5,8 +5,9 @@ use crate::program::context::Context;
 use crate::show::uncertainty::WITHOUT_TEST;
 use crate::text;
 use clap::Args;
-use mercer::classifier::{Classifier, Labelled};
+use mercer::classifier::Classifier;
 use mercer::data::{Dataset, Schema};
+use mercer::learn::Samples;
 use mercer::{Result, fail_if};
 
 /// Where the rows come from that methods are judged by.
@@ -32,21 +33,6 @@ pub struct ValidationRows {
     /// Rows of another distribution, to be told from the test rows
     #[arg(long, value_name = "DATA")]
     pub ood: Option<String>,
-}
-
-/// All rows that a command is given.
-pub struct JudgedRows {
-    pub fit: Labelled,
-    pub validation: Labelled,
-    pub test: Option<Labelled>,
-    pub ood: Option<Dataset>,
-}
-
-impl JudgedRows {
-    /// The rows that methods are measured on.
-    pub fn measured(&self) -> &Labelled {
-        self.test.as_ref().unwrap_or(&self.validation)
-    }
 }
 
 impl ValidationRows {
@@ -96,11 +82,11 @@ impl ValidationRows {
         network: &Classifier,
         (reader, schema): (&Reader, &Schema),
         context: &Context,
-    ) -> Result<JudgedRows> {
+    ) -> Result<Samples<Dataset>> {
         self.check_ood(network.number.is_some())?;
-        let labelled = |rows: &Dataset| match network.number {
-            Some(_) => Labelled::with_numbers(rows),
-            None => Labelled::of(rows),
+        let labelled = |rows: Dataset| match network.number {
+            Some(_) => rows.with_numbers(),
+            None => rows.with_classes(),
         };
         let open = |beside| reader.labelled_beside(beside, schema, context);
         let (fit, validation) = match self.share(name, context)? {
@@ -108,10 +94,10 @@ impl ValidationRows {
             None => (data, open(self.validation_rows())?),
         };
         let test = self.test_rows(context).map(open).transpose()?;
-        let (fit, validation) = (labelled(&fit)?, labelled(&validation)?);
-        let test = test.as_ref().map(labelled).transpose()?;
+        let (fit, validation) = (labelled(fit)?, labelled(validation)?);
+        let test = test.map(labelled).transpose()?;
         let ood = self.ood.as_deref().map(|ood| reader.open_like(ood, schema, context)).transpose()?;
-        Ok(JudgedRows { fit, validation, test, ood })
+        Ok(Samples { fit, validation, test, ood })
     }
 
     /// What the rows are called that methods are measured on.

@@ -5,7 +5,7 @@ use crate::show::posterior::Rows;
 use crate::show::uncertainty_page::calibration;
 use mercer::Result;
 use mercer::apply::Predict;
-use mercer::classifier::{Cases, Labelled};
+use mercer::classifier::Cases;
 use mercer::data::{Dataset, Schema};
 use mercer_figure::report::{Report, Table};
 
@@ -38,9 +38,8 @@ impl Process<'_> {
             let scores = self.model.scores(data.x.to_f64().view())?;
             let target = schema.and_then(|schema| schema.target.as_ref());
             let classes = target.and_then(|target| target.classes.as_ref());
-            if let (Some(classes), Some(p), true) = (classes, self.model.probabilities(scores.view()), data.y.is_some())
-            {
-                let labels = Labelled::of(data)?.labels_for(classes)?;
+            if let (Some(classes), Some(p), Some(y)) = (classes, self.model.probabilities(scores.view()), &data.y) {
+                let labels = y.as_classes()?.labels_for(classes)?;
                 cases.push((name, Cases::of(p.mapv(|p| p.max(f64::MIN_POSITIVE).ln()).view(), &labels)));
             }
         }

@@ -6,7 +6,7 @@ use super::formula::Activation;
 use super::parallel::{ROWS, blocks, for_each};
 use super::stack::{Stack, StackMut};
 use super::tensor::{Tensor, on_gpu};
-use crate::linalg;
+use crate::dense;
 use faer::linalg::matmul::matmul;
 use faer::{MatMut, MatRef, Par};
 use ndarray::{ArrayView2, ArrayViewMut2, ShapeBuilder};
@@ -54,7 +54,7 @@ fn multiply<'a>(
     let tasks = results.into_iter().enumerate();
     let tasks = tasks.flat_map(|(i, c)| blocks(c, size).into_iter().map(move |(rows, cols, c)| (i, rows, cols, c)));
     for_each(tasks, work, |(i, rows, cols, c)| {
-        let mut out = linalg::view_mut(c);
+        let mut out = dense::view_mut(c);
         for term in 0..terms {
             let a = a(i + term).subrows(rows.start, rows.len());
             let b = b(i + term).subcols(cols.start, cols.len());
@@ -121,7 +121,7 @@ fn view<'a>(stack: Stack<'a>, j: usize) -> MatRef<'a, f32> {
 fn vectors(stack: Stack<'_>, count: usize) -> MatRef<'_, f32> {
     let len = stack.rows * stack.cols;
     let data = &stack.tensor.host()[stack.offset..stack.offset + (count - 1) * stack.stride + len];
-    linalg::view(ArrayView2::from_shape((count, len).strides((stack.stride, 1)), data).expect("`data` holds all rows"))
+    dense::view(ArrayView2::from_shape((count, len).strides((stack.stride, 1)), data).expect("`data` holds all rows"))
 }
 
 #[cfg(test)]

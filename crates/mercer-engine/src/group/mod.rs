@@ -37,13 +37,32 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
+/// One of several processes. Example: [`Group`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Its number, from 0.
+    pub rank: usize,
+    /// How many there are.
+    pub size: usize,
+}
+
+impl Place {
+    /// Panics unless `all` has room for `own` of every process.
+    fn check_gather(self, own: &[u8], all: &[u8]) {
+        assert_eq!(all.len(), self.size * own.len(), "room for all ranks");
+    }
+
+    /// The length of the part for each process, of both messages alike. Panics where they have none.
+    fn part(self, sent: &[u8], received: &[u8]) -> usize {
+        assert!(sent.len() == received.len() && sent.len().is_multiple_of(self.size), "a part for each rank");
+        sent.len() / self.size
+    }
+}
+
 /// What carries messages between ranks. Messages are short enough for the counts of MPI.
 pub trait Ranks: Send + Sync {
-    /// The number of this process, from 0.
-    fn rank(&self) -> usize;
-
-    /// How many processes there are.
-    fn size(&self) -> usize;
+    /// Which of the processes this is.
+    fn place(&self) -> Place;
 
     /// `all` `[size, bytes]` from `own` `[bytes]` of every rank, all of one length.
     fn all_gather(&self, own: &[u8], all: &mut [u8]) -> Result<()>;
@@ -53,28 +72,6 @@ pub trait Ranks: Send + Sync {
 
     /// Sends `sent` to the rank `to` while `received` comes from the rank `from`.
     fn exchange(&self, to: usize, sent: &[u8], from: usize, received: &mut [u8]) -> Result<()>;
-}
-
-impl<R: Ranks + ?Sized> Ranks for &R {
-    fn rank(&self) -> usize {
-        (**self).rank()
-    }
-
-    fn size(&self) -> usize {
-        (**self).size()
-    }
-
-    fn all_gather(&self, own: &[u8], all: &mut [u8]) -> Result<()> {
-        (**self).all_gather(own, all)
-    }
-
-    fn all_to_all(&self, sent: &[u8], received: &mut [u8]) -> Result<()> {
-        (**self).all_to_all(sent, received)
-    }
-
-    fn exchange(&self, to: usize, sent: &[u8], from: usize, received: &mut [u8]) -> Result<()> {
-        (**self).exchange(to, sent, from, received)
-    }
 }
 
 /// The processes that compute together: one, unless it was made of [`Ranks`]. With one, every method returns at once.
@@ -122,7 +119,7 @@ impl<'a> Group<'a> {
 
     /// The processes of `ranks`.
     pub fn new(ranks: &'a Arc<dyn Ranks>) -> Group<'a> {
-        Group(Some(ranks).filter(|ranks| ranks.size() > 1))
+        Group(Some(ranks).filter(|ranks| ranks.place().size > 1))
     }
 
     /// The same group, for what outlives this one.
@@ -132,12 +129,12 @@ impl<'a> Group<'a> {
 
     /// The number of this process, from 0.
     pub fn rank(self) -> usize {
-        self.0.map_or(0, |ranks| ranks.rank())
+        self.0.map_or(0, |ranks| ranks.place().rank)
     }
 
     /// How many processes there are.
     pub fn size(self) -> usize {
-        self.0.map_or(1, |ranks| ranks.size())
+        self.0.map_or(1, |ranks| ranks.place().size)
     }
 
     /// Whether this is the only process.
@@ -161,7 +158,7 @@ impl<'a> Group<'a> {
     /// Each rank sums one part, which it then gives to all: twice the numbers are sent, whatever the number of ranks.
     pub fn sum(self, numbers: &mut [f64]) -> Result<()> {
         let Some(ranks) = self.0 else { return Ok(()) };
-        let size = ranks.size();
+        let size = self.size();
         for numbers in numbers.chunks_mut((MESSAGE / 8).max(size)) {
             let part = numbers.len().div_ceil(size);
             let mut padded = numbers.to_vec();
@@ -192,7 +189,7 @@ impl<'a> Group<'a> {
             take(0, 0, own);
             return Ok(());
         };
-        let size = ranks.size();
+        let size = self.size();
         let mut lengths = vec![0; 8 * size];
         ranks.all_gather(&(own.len() as u64).to_le_bytes(), &mut lengths)?;
         let lengths: Vec<usize> = lengths.chunks(8).map(length).collect();

@@ -2,7 +2,7 @@
 
 use super::abi::{Api, Handle, names};
 use super::heartbeat::Heartbeat;
-use super::{Launcher, Ranks};
+use super::{Launcher, Place, Ranks};
 use crate::{Error, Result, fail_if};
 use std::ffi::c_int;
 use std::sync::{Mutex, MutexGuard};
@@ -15,8 +15,7 @@ use std::time::{Duration, Instant};
 pub struct Mpi {
     api: Api,
     lock: Mutex<()>,
-    rank: usize,
-    size: usize,
+    place: Place,
     /// The communicator of signs of life, and of the end.
     control: Handle,
     /// Until the end of the run.
@@ -82,7 +81,7 @@ impl Mpi {
             )));
         }
         let (rank, size) = (rank as usize, size as usize);
-        let mpi = Mpi { api, lock: Mutex::new(()), rank, size, control, heartbeat: Mutex::new(None) };
+        let mpi = Mpi { api, lock: Mutex::new(()), place: Place { rank, size }, control, heartbeat: Mutex::new(None) };
         let mpi: &'static Mpi = Box::leak(Box::new(mpi));
         if size > 1 {
             *mpi.heartbeat.lock().expect("no panic") = Some(Heartbeat::start(mpi));
@@ -152,7 +151,7 @@ impl Mpi {
 
     /// Whether this is rank 0, which prints and writes for all.
     pub fn is_first(&self) -> bool {
-        self.rank == 0
+        self.place.rank == 0
     }
 
     /// Ends the run on every rank: waits for all of them. One that has failed instead ends all.
@@ -189,7 +188,7 @@ impl Mpi {
         let start = Instant::now();
         // Where some ranks do not answer, these are in use until the process ends.
         let own: &'static [u8] = Box::leak(Box::new([if failed { FAILED } else { 0 }]));
-        let all: &'static mut [u8] = Box::leak(vec![0; self.size].into_boxed_slice());
+        let all: &'static mut [u8] = Box::leak(vec![0; self.place.size].into_boxed_slice());
         let begun = self.begin("MPI_Iallgather", |api, request| {
             let (own, all, byte) = (own.as_ptr().cast(), all.as_mut_ptr().cast(), api.byte);
             // SAFETY: the buffers have a byte, and a byte for each rank, and live for ever.
@@ -206,17 +205,13 @@ impl Mpi {
     }
 }
 
-impl Ranks for Mpi {
-    fn rank(&self) -> usize {
-        self.rank
-    }
-
-    fn size(&self) -> usize {
-        self.size
+impl Ranks for &'static Mpi {
+    fn place(&self) -> Place {
+        self.place
     }
 
     fn all_gather(&self, own: &[u8], all: &mut [u8]) -> Result<()> {
-        assert_eq!(all.len(), self.size * own.len(), "room for all ranks");
+        self.place.check_gather(own, all);
         let count = own.len() as c_int;
         self.wait(self.begin("MPI_Iallgather", |api, request| {
             let (own, all, byte) = (own.as_ptr().cast(), all.as_mut_ptr().cast(), api.byte);
@@ -226,8 +221,7 @@ impl Ranks for Mpi {
     }
 
     fn all_to_all(&self, sent: &[u8], received: &mut [u8]) -> Result<()> {
-        assert!(sent.len() == received.len() && sent.len().is_multiple_of(self.size), "a part for each rank");
-        let count = (sent.len() / self.size) as c_int;
+        let count = self.place.part(sent, received) as c_int;
         self.wait(self.begin("MPI_Ialltoall", |api, request| {
             let (sent, received, byte) = (sent.as_ptr().cast(), received.as_mut_ptr().cast(), api.byte);
             // SAFETY: as above.
@@ -252,11 +246,11 @@ pub(super) struct Signs(pub &'static Mpi);
 
 impl Signs {
     pub fn rank(self) -> usize {
-        self.0.rank
+        self.0.place.rank
     }
 
     pub fn size(self) -> usize {
-        self.0.size
+        self.0.place.size
     }
 
     /// Begins to send a sign to a rank.

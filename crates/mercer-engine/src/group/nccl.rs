@@ -1,6 +1,6 @@
 //! Ranks without MPI: each has a GPU, and what they tell each other goes by NCCL through the memory of their GPUs.
 
-use super::{Ranks, Rendezvous};
+use super::{Place, Ranks, Rendezvous};
 use crate::Result;
 use crate::compute::Device;
 use crate::compute::cuda::{Buffer, Gpu, Message, Nccl, gpu};
@@ -11,8 +11,7 @@ use std::time::Duration;
 pub struct NcclRanks {
     nccl: Mutex<Nccl>,
     gpu: &'static Gpu,
-    rank: usize,
-    size: usize,
+    place: Place,
 }
 
 impl NcclRanks {
@@ -28,7 +27,7 @@ impl NcclRanks {
         let id = rendezvous.identity(Nccl::id, patience)?;
         let nccl = Nccl::new(gpu, rank, size, &id)?;
         rendezvous.end();
-        Ok(NcclRanks { nccl: Mutex::new(nccl), gpu, rank, size })
+        Ok(NcclRanks { nccl: Mutex::new(nccl), gpu, place: Place { rank, size } })
     }
 
     fn turn(&self) -> MutexGuard<'_, Nccl> {
@@ -47,16 +46,12 @@ impl NcclRanks {
 }
 
 impl Ranks for NcclRanks {
-    fn rank(&self) -> usize {
-        self.rank
-    }
-
-    fn size(&self) -> usize {
-        self.size
+    fn place(&self) -> Place {
+        self.place
     }
 
     fn all_gather(&self, own: &[u8], all: &mut [u8]) -> Result<()> {
-        assert_eq!(all.len(), self.size * own.len(), "room for all ranks");
+        self.place.check_gather(own, all);
         let nccl = self.turn();
         let (sent, mut received) = (self.there(own)?, self.room(all.len())?);
         nccl.all_gather(&sent, &mut received)?;
@@ -64,11 +59,10 @@ impl Ranks for NcclRanks {
     }
 
     fn all_to_all(&self, sent: &[u8], received: &mut [u8]) -> Result<()> {
-        assert!(sent.len() == received.len() && sent.len().is_multiple_of(self.size), "a part for each rank");
-        let (nccl, length) = (self.turn(), sent.len() / self.size);
+        let (nccl, length) = (self.turn(), self.place.part(sent, received));
         let (there, mut room) = (self.there(sent)?, self.room(received.len())?);
         let parts: Vec<Message> =
-            (0..self.size).map(|rank| Message { rank, at: rank * length, bytes: length }).collect();
+            (0..self.place.size).map(|rank| Message { rank, at: rank * length, bytes: length }).collect();
         nccl.exchange((&there, &parts), (&mut room, &parts))?;
         room.read(0, received)
     }

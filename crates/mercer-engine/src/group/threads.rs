@@ -1,6 +1,6 @@
 //! Ranks that are threads of one process: for tests of what is distributed.
 
-use super::{Group, Ranks};
+use super::{Group, Place, Ranks};
 use crate::{Error, Result};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -29,20 +29,16 @@ fn ended(rank: usize) -> Error {
 }
 
 impl Ranks for OnThread {
-    fn rank(&self) -> usize {
-        self.rank
-    }
-
-    fn size(&self) -> usize {
-        self.to.len()
+    fn place(&self) -> Place {
+        Place { rank: self.rank, size: self.to.len() }
     }
 
     fn all_gather(&self, own: &[u8], all: &mut [u8]) -> Result<()> {
-        self.all_to_all(&own.repeat(self.size()), all)
+        self.all_to_all(&own.repeat(self.to.len()), all)
     }
 
     fn all_to_all(&self, sent: &[u8], received: &mut [u8]) -> Result<()> {
-        let (size, length) = (self.size(), sent.len() / self.size());
+        let (size, length) = (self.to.len(), self.place().part(sent, received));
         (0..size).try_for_each(|to| self.send(to, &sent[to * length..(to + 1) * length]))?;
         (0..size).try_for_each(|from| self.receive(from, &mut received[from * length..(from + 1) * length]))
     }

@@ -1,10 +1,11 @@
 //! Factorizations on a GPU, with the same results and errors as on the CPU.
 
-use super::{Panel, not_decomposed, not_positive_definite};
+use super::Panel;
 use crate::compute::Device;
 use crate::compute::cuda::solver::{Half, allocate};
 use crate::compute::cuda::triangle::Inverses;
 use crate::compute::cuda::{Buffer, Gpu, Number, gpu, panel};
+use crate::dense::{not_decomposed, not_positive_definite};
 use crate::{Result, fail_if};
 use faer::traits::RealField;
 use ndarray::{Array2, ArrayView2, ShapeBuilder};

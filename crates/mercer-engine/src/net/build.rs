@@ -5,7 +5,7 @@ use super::{
     Pooling, Radial, Residual, guess_image,
 };
 use crate::compute::{Activation, Convolution, Pool};
-use crate::syntax::excerpt;
+use crate::error::excerpt;
 use crate::{Error, Result, fail_if};
 
 /// Most units of a layer: the parameters between two layers can then be counted without overflow.

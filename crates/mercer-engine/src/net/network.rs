@@ -5,8 +5,8 @@ use super::chain::{Chain, consecutive};
 use super::image_trunk::{ImagePass, ImageTrunk};
 use super::{Description, Facts, Gradient, Layer, LayerSpec, Mode, Slot, Trace, Weights};
 use crate::compute::{self, Device, Pool, Tensor, halves};
+use crate::error::excerpt;
 use crate::rng::Rng;
-use crate::syntax::excerpt;
 use crate::{Error, Result, fail_if};
 
 /// k networks `x ↦ [c]` of one architecture: layers in order, the first few perhaps shared by all (the trunk).

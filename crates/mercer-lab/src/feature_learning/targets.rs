@@ -58,13 +58,13 @@ pub struct Hidden {
 
 impl Hidden {
     pub fn draw(link: Link, d: usize, r: usize, rng: &mut Rng) -> Result<Hidden> {
-        let u = orthonormal_basis(Array2::from_shape_simple_fn((d, r), || rng.normal()))?;
+        let u = orthonormal_basis(rng.normals((d, r)))?;
         Ok(Hidden { link, u: u.t().to_owned() })
     }
 
     /// `n` standard normal points `[n, d]` and their values.
     pub fn sample(&self, n: usize, rng: &mut Rng) -> (Array2<f64>, Vec<f64>) {
-        let x = Array2::from_shape_simple_fn((n, self.u.ncols()), || rng.normal());
+        let x = rng.normals((n, self.u.ncols()));
         let y = self.values(x.view()).to_vec();
         (x, y)
     }

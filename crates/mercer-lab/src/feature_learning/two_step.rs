@@ -8,6 +8,7 @@
 //! 3. `b_j ~ N(0, 1)`;
 //! 4. ridge regression of the head a, to which gradient descent on a with weight decay λ converges.
 
+use crate::statistics::least_cosine;
 use mercer::Result;
 use mercer::compute::Device;
 use mercer::linalg::{Cholesky, eigh, matmul};
@@ -81,13 +82,6 @@ impl TwoStep {
     }
 }
 
-/// The cosine of the largest angle between the span of orthonormal rows `u` `[r, d]` and that of orthonormal columns `v` `[d, r]`.
-pub fn least_cosine(u: ArrayView2<f64>, v: ArrayView2<f64>) -> Result<f64> {
-    let overlap = matmul(u, v);
-    let (squares, _) = eigh(Device::Cpu, matmul(overlap.view(), overlap.t()).view())?;
-    Ok(squares.last().copied().unwrap_or(0.0).clamp(0.0, 1.0).sqrt())
-}
-
 /// The head `(ΦᵀΦ + λ)⁻¹Φᵀy` `[m]`, λ by the error on the last part of the examples.
 fn head(phi: &Array2<f64>, y: &Array1<f64>) -> Result<Array1<f64>> {
     let n = phi.nrows();
@@ -125,9 +119,9 @@ mod tests {
     #[test]
     fn the_first_step_is_along_the_gradient() {
         let mut rng = Rng::new(1);
-        let x = Array2::from_shape_simple_fn((7, 3), || rng.normal());
+        let x = rng.normals((7, 3));
         let y = Array1::from_shape_simple_fn(7, || rng.normal());
-        let half = Array2::from_shape_simple_fn((2, 3), || rng.normal());
+        let half = rng.normals((2, 3));
         let w = ndarray::concatenate![Axis(0), half, half];
         let a = ndarray::array![1.0, -1.0, -1.0, 1.0];
         let loss = |w: &Array2<f64>| {
@@ -150,7 +144,7 @@ mod tests {
     fn the_head_is_ridge_regression() {
         let mut rng = Rng::new(2);
         for (n, m) in [(9, 4), (4, 9)] {
-            let phi = Array2::from_shape_simple_fn((n, m), || rng.normal());
+            let phi = rng.normals((n, m));
             let y = Array1::from_shape_simple_fn(n, || rng.normal());
             let a = solve(phi.view(), &y, 0.3).unwrap();
             let residual = phi.t().dot(&(phi.dot(&a) - &y)) + 0.3 * &a;
@@ -162,7 +156,7 @@ mod tests {
     #[test]
     fn a_product_of_two_coordinates_is_learnt() {
         let mut rng = Rng::new(3);
-        let mut points = |n: usize| Array2::from_shape_simple_fn((n, 10), || rng.normal());
+        let mut points = |n: usize| rng.normals((n, 10));
         let (x, new) = (points(3000), points(500));
         let value = |x: &Array2<f64>| x.rows().into_iter().map(|x| x[0] * x[1]).collect::<Vec<f64>>();
         let net = TwoStep::fit(x.view(), &value(&x), 200, &mut Rng::new(4)).unwrap();

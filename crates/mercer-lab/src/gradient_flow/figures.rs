@@ -1,6 +1,7 @@
 //! The figures of the experiment.
 
 use super::Results;
+use crate::statistics::{Interval, with_intervals};
 use mercer_figure::{Grid, Plot};
 
 /// The share of the colours from dark to light that the i-th of n lines has.
@@ -20,16 +21,11 @@ pub fn decay(found: &Results) -> String {
             .shade(shade(j, n));
     }
     let widths: Vec<f64> = found.errors.iter().map(|e| e.0 as f64).collect();
-    let of =
-        |f: &dyn Fn(&(usize, crate::statistics::Interval)) -> f64| found.errors.iter().map(f).collect::<Vec<f64>>();
-    let mean = of(&|e| e.1.mean);
-    let error = Plot::new("Distance from the prediction")
-        .x_log("width")
-        .y_log("max ‖u − prediction‖/‖u(0)‖")
-        .line("measured, 95 % interval", &widths, &mean)
-        .markers()
-        .band(&of(&|e| (e.1.mean - e.1.half_width).max(e.1.mean / 10.0)), &of(&|e| e.1.mean + e.1.half_width))
-        .line("width^{−1/2}", &widths, &widths.iter().map(|w| mean[0] * (widths[0] / w).sqrt()).collect::<Vec<_>>())
+    let errors: Vec<Interval> = found.errors.iter().map(|e| e.1).collect();
+    let power: Vec<f64> = widths.iter().map(|w| errors[0].mean * (widths[0] / w).sqrt()).collect();
+    let error = Plot::new("Distance from the prediction").x_log("width").y_log("max ‖u − prediction‖/‖u(0)‖");
+    let error = with_intervals(error, "measured, 95 % interval", &widths, &errors, Some(10.0))
+        .line("width^{−1/2}", &widths, &power)
         .dashed();
     Grid::new("Gradient descent in the eigenbasis of the NTK", 2)
         .panel_size(330.0, 240.0)

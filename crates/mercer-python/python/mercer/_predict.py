@@ -287,6 +287,12 @@ class QuantileRegressor(_Regressor, _Regression):
 class _Process(_Predictor):
     degree: float = 3
     coef0: float = 1
+    n_restarts_optimizer: int
+    search_rows: int | None
+
+    def _search(self) -> dict[str, Any]:
+        """The options of the search for hyper-parameters."""
+        return {"restarts": self.n_restarts_optimizer, "search_rows": self.search_rows}
 
 
 class GaussianProcessRegressor(_WithDeviations, _Process):
@@ -295,7 +301,8 @@ class GaussianProcessRegressor(_WithDeviations, _Process):
     The amplitude of each term of the kernel, the noise, and lengthscales that are `auto` or `ard` are those of the largest marginal
     likelihood, from `n_restarts_optimizer` random starts beside one at the median distances.
 
-    `method` is "exact", "cg" (all points without their matrix), or on features "nystrom", "random-features" and "spectrum" (`rank` of them).
+    `method` is "exact", "cg" (all points without their matrix), or on features "nystrom", "random-features" and "spectrum" (`rank` of them); "auto"
+    is exact up to 8000 points, and "nystrom" for more, as in the program. `precision` is for "cg".
 
     >>> import numpy as np
     >>> x = np.linspace(0, 6, 60)[:, None]
@@ -333,8 +340,8 @@ class GaussianProcessRegressor(_WithDeviations, _Process):
         self.verbose = verbose
 
     def _way(self) -> tuple[str, dict[str, Any]]:
-        search = {"restarts": self.n_restarts_optimizer, "search_rows": self.search_rows}
-        return "gp", search | {"method": self.method, "rank": self.rank}
+        precision = None if self.precision == "f64" else self.precision
+        return "gp", self._search() | {"method": self.method, "rank": self.rank, "precision": precision}
 
     @property
     def log_marginal_likelihood_value_(self) -> float:
@@ -382,4 +389,4 @@ class GaussianProcessClassifier(_Classifier, _Process):
         self.verbose = verbose
 
     def _way(self) -> tuple[str, dict[str, Any]]:
-        return "gp", {"restarts": self.n_restarts_optimizer, "search_rows": self.search_rows}
+        return "gp", self._search() | {"method": "exact"}

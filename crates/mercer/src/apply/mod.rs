@@ -48,9 +48,7 @@ mod class_weights;
 mod code;
 mod embedding;
 mod features;
-mod interval_report;
 mod logistic;
-mod measures;
 mod probabilities;
 mod process;
 mod reference;
@@ -62,6 +60,9 @@ mod solvers;
 mod targets;
 mod traits;
 
+#[doc(hidden)]
+pub use crate::measures::interval_factor;
+pub use crate::measures::{ClassMeasures, ClassReport, IntervalReport};
 pub use crate::training::Checkpoint;
 pub use alpha::{Alpha, Tried};
 pub use class_weights::ClassWeights;
@@ -73,24 +74,22 @@ pub use code::view_eigenmap::{ViewEigenmap, ViewRows};
 pub use embedding::diffusion_maps::DiffusionMaps;
 pub use embedding::eigen_solver::EigenSolver;
 pub use embedding::eigenmaps::FittedEigenmaps;
+pub use embedding::embedding_task::{Embedding, EmbeddingTask};
 pub use embedding::kernel_pca::{FittedKernelPca, KernelPca};
 pub use embedding::laplacian_eigenmaps::{Affinity, LaplacianEigenmaps};
 pub use features::falkon::{Falkon, LandmarkSolver};
 pub use features::feature_map::FeatureMap;
 pub use features::feature_ridge::{FeatureRidge, FittedFeatureRidge};
-pub use interval_report::IntervalReport;
-#[doc(hidden)]
-pub use interval_report::interval_factor;
-pub(crate) use interval_report::row_measures;
 pub use logistic::feature_logistic::{FeatureLogistic, FittedFeatureLogistic};
 pub use logistic::on_columns::{FittedLogistic, Logistic};
-pub use measures::{ClassMeasures, ClassReport, alike, r_squared};
 #[doc(hidden)]
-pub use probabilities::softmax_rows;
+pub use probabilities::{entropies, softmax_rows};
 pub use process::feature_process::{FeatureProcess, FittedFeatureProcess, ProcessFeatures};
+pub use process::fitted_process::{FittedProcess, Iteration, LeftOut, Likelihood};
 pub use process::gaussian_process::{FittedGaussianProcess, GaussianProcess, SearchEnd};
 pub use process::gaussian_process_classifier::{FittedGaussianProcessClassifier, GaussianProcessClassifier};
 pub use process::iterative_process::{FittedIterativeProcess, IterativeProcess};
+pub use process::process_task::{Process, ProcessTask};
 pub use reference::Reference;
 pub use regression::in_blocks::{BlockwiseSize, InBlocks};
 pub use regression::outcome::{Metrics, Outcome};
@@ -113,8 +112,7 @@ pub use solvers::EpochSolver;
 pub use solvers::conjugate_gradients::{Converged, conjugate_gradients};
 pub use solvers::low_rank_preconditioner::LowRankPreconditioner;
 pub use solvers::monitor::{Convergence, HeldOutError, HeldOutRows, Monitoring, SolverName};
-pub(crate) use traits::read;
-pub use traits::{AnySaved, Fit, Fitted, Predict, Saved, SavedPredict, Transform};
+pub use traits::{AnySaved, Fit, Fitted, Predict, Saved, SavedPredict, SavedTransform, Transform};
 
 use crate::data::Rows;
 use crate::kernel::Kernel;

@@ -1,10 +1,12 @@
+//! The fitted points through which an estimator sees new points.
+
 use super::check_finite;
 use super::ridge::sharded_points::ShardedPoints;
 use crate::FitContext;
+use crate::bundle::Bundle;
 use crate::compute::Device;
 use crate::kernel::Kernel;
 use crate::linalg::Sharding;
-use crate::model::Bundle;
 use crate::operator::cross_apply;
 use crate::spectrum::{Origin, check_columns};
 use crate::{Result, fail_if};

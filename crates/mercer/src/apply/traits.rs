@@ -6,11 +6,11 @@ use super::{
     FittedNadarayaWatson, FittedNtkEnsemble, FittedQuantileRegression, FittedRecursiveFeatureMachine, FittedRidge,
     FittedSpectralRidge, Importances, PairCertificate,
 };
+use crate::bundle::Bundle;
 use crate::compute::Device;
 use crate::data::{Schema, Target};
 use crate::finite::finite_rows;
 use crate::kernel::Kernel;
-use crate::model::Bundle;
 use crate::spectrum::Origin;
 use crate::{Error, FitContext, Registry, Result};
 use ndarray::{Array1, Array2, ArrayView2};
@@ -128,6 +128,11 @@ pub trait Transform: Send + Sync {
     /// Warnings for the user.
     fn notes(&self) -> &[String];
 
+    /// The share of the variance that each coordinate has `[k]`, where that is known. Example: [`KernelPca`](super::KernelPca).
+    fn explained(&self) -> Option<&[f64]> {
+        None
+    }
+
     /// How good the functions are on pairs that were not used to find them, where there are pairs.
     /// Example: [`ViewEigenmap`](super::ViewEigenmap).
     fn certificate(&self) -> Option<&PairCertificate> {
@@ -187,7 +192,7 @@ pub trait Saved: Sized {
 
     /// The same, for a value with a kernel or features from outside the crate. `examples/own_kernel.rs` uses it.
     fn load_with(path: &Path, device: Device, registry: &Registry) -> Result<Self> {
-        read(path, registry, |bundle, kind| match kind {
+        Bundle::read_as(path, registry, |bundle, kind| match kind {
             kind if kind == Self::KIND => Self::unpack(bundle, device),
             _ => Err(Error::input(format!("holds a model of kind '{kind}', not '{}'", Self::KIND))),
         })
@@ -219,6 +224,11 @@ pub trait SavedPredict: Predict + AnySaved {}
 
 impl<F: Predict + Saved> SavedPredict for F {}
 
+/// A fitted value of any kind that gives coordinates and can be saved. Example: [`learn::embeddings`](crate::learn::embeddings).
+pub trait SavedTransform: Transform + AnySaved {}
+
+impl<F: Transform + Saved> SavedTransform for F {}
+
 /// Methods that return a field: `name: Type = field;`.
 macro_rules! fields {
     ($($name:ident: $Type:ty = $($field:ident).+;)*) => {$(
@@ -228,6 +238,34 @@ macro_rules! fields {
     )*};
 }
 pub(super) use fields;
+
+/// What [`Predict`] does with the posterior of numbers `y = f(x) + ε`, `ε ~ N(0, σ²)`: the deviation of y is `√(Var[f(x)] + σ²)`.
+macro_rules! posterior_of_numbers {
+    () => {
+        fn decode(&self, scores: ndarray::ArrayView2<f64>) -> $crate::data::Target {
+            $crate::data::Target::Values(scores.column(0).to_vec())
+        }
+
+        fn deviations(&self, x: ndarray::ArrayView2<f64>) -> $crate::Result<Option<ndarray::Array1<f64>>> {
+            Ok(Some(self.variance(x)?.mapv(|v| (v + self.noise).sqrt())))
+        }
+    };
+}
+pub(super) use posterior_of_numbers;
+
+/// What [`Predict`] does with scores of which an encoding says what they are, and `self.sharpness` how far they can be trusted.
+macro_rules! encoded_scores {
+    ($($encoding:ident).+) => {
+        fn decode(&self, scores: ndarray::ArrayView2<f64>) -> $crate::data::Target {
+            self.$($encoding).+.decode(scores)
+        }
+
+        fn probabilities(&self, scores: ndarray::ArrayView2<f64>) -> Option<ndarray::Array2<f64>> {
+            $crate::apply::probabilities::sharpened(self.sharpness, scores)
+        }
+    };
+}
+pub(super) use encoded_scores;
 
 /// Implements [`Saved`] from a list of what a file holds, in reading order: `field: Type = part;` with the parts
 ///
@@ -243,12 +281,12 @@ macro_rules! saved {
         impl $crate::apply::Saved for $Fitted {
             const KIND: &'static str = $kind;
 
-            fn pack<'a>(&'a self, bundle: &mut $crate::model::Bundle<'a>) -> $crate::Result<()> {
+            fn pack<'a>(&'a self, bundle: &mut $crate::bundle::Bundle<'a>) -> $crate::Result<()> {
                 $($crate::apply::traits::saved!(@pack bundle, self.$field, $part($($argument),*));)*
                 Ok(())
             }
 
-            fn unpack(bundle: &$crate::model::Bundle, device: $crate::compute::Device) -> $crate::Result<Self> {
+            fn unpack(bundle: &$crate::bundle::Bundle, device: $crate::compute::Device) -> $crate::Result<Self> {
                 $(let $field: $Type = $crate::apply::traits::saved!(@unpack bundle, device, $part($($argument),*));)*
                 // Not every kind of model computes on a device.
                 let _ = device;
@@ -290,12 +328,6 @@ pub(super) fn not_kept<T: Default>((): (), _: &Registry) -> Result<T> {
     Ok(T::default())
 }
 
-/// Reads a file by its bundle and the kind that it names; errors name the file.
-pub(crate) fn read<F>(path: &Path, registry: &Registry, unpack: impl Fn(&Bundle, &str) -> Result<F>) -> Result<F> {
-    let bundle = Bundle::read(path)?.with_registry(registry);
-    bundle.text("kind").and_then(|kind| unpack(&bundle, kind)).map_err(|e| Error::file(path, e.to_string()))
-}
-
 /// A fitted estimator of any kind. Example: [the module](crate::apply).
 pub enum Fitted {
     /// It predicts.
@@ -312,7 +344,7 @@ impl Fitted {
 
     /// The same, for an estimator with a kernel or features from outside the crate. Example: [`Registry`].
     pub fn load_with(path: &Path, device: Device, registry: &Registry) -> Result<Fitted> {
-        read(path, registry, |bundle, kind| Fitted::unpack(bundle, kind, device))
+        Bundle::read_as(path, registry, |bundle, kind| Fitted::unpack(bundle, kind, device))
     }
 
     /// The estimator of a bundle of this kind. A new estimator is one more line here.

@@ -1,21 +1,27 @@
 //! Classifiers in files: safetensors under PyTorch's names, with the architecture and the classes in the header.
 
-use super::{Classifier, Labelled, Number, Standardizer, description};
+use super::{Classifier, Number, Standardizer, description};
+use crate::bundle::{self, Bundle};
 use crate::compute::{Device, Tensor};
-use crate::data::{Schema, write_atomically};
+use crate::data::{Dataset, Schema, Target, write_atomically};
 use crate::finite::finite_json;
-use crate::model::{self, Bundle};
 use crate::net::{self, NamedTensor, Network, Parameters};
 use crate::{Error, Result, fail_if};
 use ndarray::Array2;
+use safetensors::SafeTensorError;
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use serde::{Deserialize, Serialize};
 use std::borrow::Borrow;
 use std::collections::HashMap;
+use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 
 /// The header that this version writes and reads. Version 1 had no checksum.
 const VERSION: u64 = 2;
+
+/// Bytes of the largest header that safetensors allows.
+const LARGEST_HEADER: u64 = 100_000_000;
 
 /// The entry `mercer` of the file's metadata, as JSON.
 #[derive(Serialize, Deserialize)]
@@ -69,12 +75,40 @@ fn shapes(tensors: &[NamedTensor]) -> String {
 
 impl<'a> Unnamed<'a> {
     /// The network `net` for rows like those of `data`, which it sees as they are.
-    pub fn new(net: &'a str, data: &'a Labelled) -> Unnamed<'a> {
-        Unnamed { net, inputs: data.d(), image: data.image, classes: &data.classes, ..Unnamed::default() }
+    pub fn new(net: &'a str, data: &'a Dataset) -> Unnamed<'a> {
+        let classes = data.y.as_ref().map_or(&[][..], Target::names);
+        Unnamed { net, inputs: data.d(), image: data.shape, classes, ..Unnamed::default() }
     }
 }
 
 impl Classifier {
+    /// How tables become the rows of the network in a file, by the header alone; none where the network saw no table, and in files of other
+    /// programs.
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir()?;
+    /// use mercer::{classifier::Classifier, data::{Missing, Scaling, Schema, Table}};
+    /// let table = Table::open("digits", &Default::default())?;
+    /// let schema = Schema::fit(&table, Missing::Refuse, Scaling::None)?;
+    /// let mut network = Classifier::new("dense(10)", &schema.encode(table)?.0.with_classes()?, mercer::Device::Cpu, 0)?;
+    /// network.schema = Some(schema.clone());
+    /// let file = folder.path().join("net.safetensors");
+    /// network.save(&file)?;
+    /// assert_eq!(Classifier::schema_of(&file)?, Some(schema));
+    /// assert!(Classifier::schema_of("missing.safetensors".as_ref()).is_err());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn schema_of(path: &Path) -> Result<Option<Schema>> {
+        let head = head(path).map_err(|e| Error::io(path, e))?;
+        refuse_pickle(path, &head)?;
+        let (_, metadata) = SafeTensors::read_metadata(&head).map_err(|e| foreign(path, e))?;
+        let Some(entry) = metadata.metadata().as_ref().and_then(|entries| entries.get("mercer")) else {
+            return Ok(None);
+        };
+        check_version(entry).map_err(|what| broken(path, what))?;
+        described(entry).map(|(_, header)| header.schema).map_err(|e| broken(path, e.to_string()))
+    }
+
     /// Writes a file that [`Classifier::load`] reads, and PyTorch too (`safetensors.torch.load_file`), whole or not at all.
     pub fn save(&self, path: &Path) -> Result<()> {
         let mut tensors = self.network.tensors(&self.parameters)?;
@@ -94,7 +128,7 @@ impl Classifier {
             tensor(name, &view).map_err(|e| Error::file(path, format!("is not written: {e}")))?;
         }
         let header = finite_json(&self.header()).map_err(|e| Error::file(path, e))?;
-        let checksum = model::checksum(&header, views.clone());
+        let checksum = bundle::checksum(&header, views.clone());
         let metadata = HashMap::from([
             ("format".to_owned(), "pt".to_owned()),
             ("mercer".to_owned(), header),
@@ -109,15 +143,15 @@ impl Classifier {
     pub fn load(path: &Path, device: Device, unnamed: Option<Unnamed<'_>>) -> Result<Classifier> {
         let file = std::fs::read(path).map_err(|e| Error::io(path, e))?;
         refuse_pickle(path, &file)?;
-        let broken = |what: String| Error::file(path, format!("cannot be read as a network: {what}"));
-        let foreign = |e: safetensors::SafeTensorError| broken(format!("truncated, or not safetensors ({e})"));
+        let broken = |what: String| broken(path, what);
+        let foreign = |e: SafeTensorError| foreign(path, e);
         let (_, metadata) = SafeTensors::read_metadata(&file).map_err(foreign)?;
         let entries = metadata.metadata().as_ref();
         let entry = entries.and_then(|m| m.get("mercer"));
         let tensors = SafeTensors::deserialize(&file).map_err(foreign)?;
         if let Some(entry) = entry {
             check_version(entry).map_err(broken)?;
-            model::check(entries.and_then(|m| m.get("checksum")), entry, &tensors).map_err(broken)?;
+            bundle::check(entries.and_then(|m| m.get("checksum")), entry, &tensors).map_err(broken)?;
         }
         let tensors =
             tensors.iter().map(|(name, view)| tensor(name, &view).map_err(broken)).collect::<Result<Vec<_>>>()?;
@@ -126,7 +160,8 @@ impl Classifier {
             let Some(unnamed) = unnamed else {
                 let listed = shapes(&tensors);
                 return Err(broken(format!(
-                    "it does not name its network; name the network beside the file; it holds {listed}"
+                    "it does not name its network; {name_network}; it holds {listed}",
+                    name_network = crate::advice!(NameNetwork)
                 )));
             };
             return unnamed.classifier(tensors, device).map_err(unfit);
@@ -262,6 +297,23 @@ impl Unnamed<'_> {
     }
 }
 
+/// The length of a file's header, and the header.
+fn head(path: &Path) -> std::io::Result<Vec<u8>> {
+    let (mut file, mut head) = (File::open(path)?, vec![]);
+    file.by_ref().take(8).read_to_end(&mut head)?;
+    let length = head.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+    file.take(length.min(LARGEST_HEADER)).read_to_end(&mut head)?;
+    Ok(head)
+}
+
+fn broken(path: &Path, what: String) -> Error {
+    Error::file(path, format!("cannot be read as a network: {what}"))
+}
+
+fn foreign(path: &Path, e: SafeTensorError) -> Error {
+    broken(path, format!("truncated, or not safetensors ({e})"))
+}
+
 /// Refuses what `torch.save` writes, a pickle alone or in a zip archive, with the line that converts it.
 fn refuse_pickle(path: &Path, file: &[u8]) -> Result<()> {
     let named = path.extension().is_some_and(|e| ["pt", "pth", "bin", "pkl", "ckpt"].iter().any(|known| e == *known));
@@ -320,7 +372,7 @@ fn tensor(name: &str, view: &TensorView) -> Result<NamedTensor, String> {
     let bytes = view.data();
     let data: Vec<f32> = match view.dtype() {
         Dtype::F32 => bytes.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().expect("four bytes"))).collect(),
-        Dtype::F64 => model::numbers(bytes).map(|v| v as f32).collect(),
+        Dtype::F64 => bundle::numbers(bytes).map(|v| v as f32).collect(),
         // Counters of batches are whole numbers, and of no use here.
         _ if name.ends_with("num_batches_tracked") => Vec::new(),
         other => return Err(format!("the tensor \"{name}\" is {other:?}; only F32 and F64 are read")),

@@ -10,14 +10,13 @@ impl Classifier {
     /// `f(x, θ₀) + ∂_θ f(x, θ₀)·δ`, and training moves the displacement δ, which is zero at first.
     ///
     /// ```
-    /// use mercer::classifier::{Classifier, Labelled, Settings, train};
+    /// use mercer::classifier::{Classifier, Settings, train};
     /// use mercer::{Device, data};
-    /// let (fit, held_out) = data::open("digits", &Default::default())?.split(0.2, 0)?;
-    /// let (fit, held_out) = (Labelled::of(&fit)?, Labelled::of(&held_out)?);
+    /// let (fit, held_out) = data::digits().with_classes()?.split(0.2, 0)?;
     /// let network = Classifier::new("dense(64) relu dense(10)", &fit, Device::Cpu, 0)?;
-    /// let start = network.logits(held_out.x.view())?;
+    /// let start = network.logits(&held_out.x)?;
     /// let linear = network.linearised()?;
-    /// assert_eq!(linear.logits(held_out.x.view())?, start);
+    /// assert_eq!(linear.logits(&held_out.x)?, start);
     /// let settings = Settings { epochs: 3, batch: 64, learning_rate: 0.02, ..Settings::default() };
     /// let trained = train(linear, &fit, Some(&held_out), &settings, &Default::default(), &|_| ())?;
     /// assert!(trained.history.last().unwrap().test.unwrap().classes().unwrap().accuracy > 0.85);

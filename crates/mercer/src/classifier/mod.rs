@@ -1,11 +1,10 @@
 //! Networks that classify, or predict a number: trained on labelled rows, scored, and kept in files that PyTorch reads.
 //!
 //! ```
-//! use mercer::classifier::{Classifier, Labelled, Settings, Stop, Unnamed, train};
+//! use mercer::classifier::{Classifier, Settings, Stop, Unnamed, train};
 //! use mercer::{Device, data};
 //!
-//! let (fit, held_out) = data::open("digits", &Default::default())?.split(0.2, 0)?;
-//! let (fit, held_out) = (Labelled::of(&fit)?, Labelled::of(&held_out)?);
+//! let (fit, held_out) = data::open("digits", &Default::default())?.with_classes()?.split(0.2, 0)?;
 //! let start = Classifier::new("dense(32) relu dense(10)", &fit, Device::Cpu, 0)?;
 //! let settings = Settings { epochs: 4, batch: 64, learning_rate: 0.05, ..Settings::default() };
 //! let trained = train(start, &fit, Some(&held_out), &settings, &Default::default(), &|_| ())?;
@@ -16,32 +15,27 @@
 //! # Ok::<(), mercer::Error>(())
 //! ```
 
-mod calibration;
-mod detection;
 mod file;
-mod labelled;
 mod linearised;
-mod number_cases;
-mod scores;
+mod quality;
 mod snapshots;
+mod standardizer;
 mod training;
 
+pub use crate::measures::{Cases, Detection, Errors, Estimate, Measure, NumberCases, NumberMeasure, Scores};
 pub use crate::training::Stop;
-pub use calibration::{Cases, Estimate, Measure};
-pub use detection::Detection;
 pub use file::Unnamed;
-pub use labelled::{Labelled, Number, Standardizer};
-pub use number_cases::{NumberCases, NumberMeasure};
-pub use scores::{Errors, Quality, Scores};
+pub use quality::Quality;
 pub use snapshots::{Snapshots, snapshot_files};
+pub use standardizer::{Number, Standardizer};
 pub use training::{Epoch, Settings, Trained, train};
 
 use crate::compute::{Device, Tensor};
-use crate::data::Schema;
+use crate::data::{Dataset, Rows, Schema, Target};
 use crate::net::{Description, Mode, Network, Parameters, named};
 use crate::rng::Rng;
 use crate::{Error, FitContext, Result, fail_if};
-use ndarray::{Array2, ArrayView2, s};
+use ndarray::{Array2, s};
 
 /// Rows of a batch when a classifier is evaluated.
 const EVALUATED: usize = 256;
@@ -71,34 +65,35 @@ pub struct Classifier {
 impl Classifier {
     /// A fresh network for the rows and classes of `data`: `net` is a name ([`crate::net::NAMES`]) or an architecture. Rows are
     /// standardized, channel by channel, by their mean and spread in `data`.
-    pub fn new(net: &str, data: &Labelled, device: Device, seed: u64) -> Result<Classifier> {
+    pub fn new(net: &str, data: &Dataset, device: Device, seed: u64) -> Result<Classifier> {
         Classifier::within(net, data, &FitContext { device, seed, ..FitContext::default() })
     }
 
     /// [`Classifier::new`] on the device, with the seed and within the memory of a context.
-    pub fn within(net: &str, data: &Labelled, context: &FitContext) -> Result<Classifier> {
+    pub fn within(net: &str, data: &Dataset, context: &FitContext) -> Result<Classifier> {
         let FitContext { device, seed, budget, .. } = *context;
-        let number = (!data.numbers.is_empty()).then(|| Number::of(&data.numbers));
-        let outputs = if number.is_some() { 1 } else { data.classes.len() };
+        let y = data.target()?;
+        let number = if let Target::Values(numbers) = y { Some(Number::of(numbers)) } else { None };
+        let outputs = if number.is_some() { 1 } else { y.names().len() };
         let what = if number.is_some() {
             "one number is to be predicted".into()
         } else {
             format!("there are {outputs} classes")
         };
-        let network = Network::new(&description(net, data.d(), data.image, Some(outputs))?, data.d(), 1)?;
+        let network = Network::new(&description(net, data.d(), data.shape, Some(outputs))?, data.d(), 1)?;
         fail_if!(
             network.outputs() != outputs,
             "the network puts out {} numbers, but {what}; end it with dense({outputs})",
             network.outputs()
         );
-        let standardizer = Standardizer::of(data.x.view(), network.description().image.or(data.image))?;
+        let standardizer = Standardizer::of(&data.x, network.description().image.or(data.shape))?;
         budget.require_network(&network, 2, 0)?;
         let parameters = network.init(device, &Rng::new(seed).fork(1))?;
         Ok(Classifier {
             network,
             parameters,
             standardizer,
-            classes: data.classes.clone(),
+            classes: y.names().to_vec(),
             number,
             schema: None,
             foreign: false,
@@ -107,16 +102,17 @@ impl Classifier {
     }
 
     /// The logits `[n, classes]` of rows `x` `[n, d]`, with batch norms in their evaluating form, folded where they can be.
-    pub fn logits(&self, x: ArrayView2<f64>) -> Result<Array2<f32>> {
-        self.check_columns(x.ncols())?;
+    pub fn logits<'x>(&self, x: impl Into<Rows<'x>>) -> Result<Array2<f32>> {
+        let x = x.into();
+        self.check_columns(x.d())?;
         let device = self.parameters.trained.device();
         let (network, parameters) = self.network.fold(&self.parameters)?;
         device.enter(|| {
             let mut workspace = network.workspace(device)?;
-            let mut out = Array2::zeros((x.nrows(), network.outputs()));
-            for start in (0..x.nrows()).step_by(EVALUATED) {
-                let rows = start..(start + EVALUATED).min(x.nrows());
-                let batch = self.standardizer.apply(x.slice(s![rows.clone(), ..]), device)?;
+            let mut out = Array2::zeros((x.n(), network.outputs()));
+            for start in (0..x.n()).step_by(EVALUATED) {
+                let rows = start..(start + EVALUATED).min(x.n());
+                let batch = self.standardizer.apply(x.slice(rows.clone()), device)?;
                 let logits = match &self.displacement {
                     None => network.forward(&parameters, &batch, Mode::Eval, &mut workspace)?.to_host()?,
                     Some(displacement) => {
@@ -139,7 +135,7 @@ impl Classifier {
     }
 
     /// The numbers `[n]` that it predicts for rows `x` `[n, d]`, if it is a network for that.
-    pub fn predict(&self, x: ArrayView2<f64>) -> Result<Vec<f64>> {
+    pub fn predict<'x>(&self, x: impl Into<Rows<'x>>) -> Result<Vec<f64>> {
         let Some(Number { mean, spread }) = self.number else {
             return Err(Error::input("the network predicts classes, not a number"));
         };
@@ -147,28 +143,30 @@ impl Classifier {
     }
 
     /// How well it does on labelled rows.
-    pub fn score(&self, data: &Labelled) -> Result<Quality> {
+    pub fn score(&self, data: &Dataset) -> Result<Quality> {
+        let y = data.target()?;
         if self.number.is_some() {
-            fail_if!(data.numbers.len() != data.n(), "the network predicts a number, but the rows have classes");
-            return Ok(Quality::Numbers(Errors::of(&self.predict(data.x.view())?, &data.numbers)));
+            let found = Errors::of(&self.predict(&data.x)?, y.numbers()?);
+            return found.map(Quality::Numbers).ok_or_else(|| Error::input("there are no rows to score"));
         }
-        let labels = data.labels_for(&self.classes)?;
-        Ok(Quality::Classes(Scores::of(self.logits(data.x.view())?.view(), &labels)))
+        let labels = y.labels_for(&self.classes)?;
+        Ok(Quality::Classes(Scores::of(self.logits(&data.x)?.view(), &labels)))
     }
 
     /// Measures the statistics of batch norms anew at rows `x` `[n, d]`, for parameters that training did not pass through: the means and
     /// variances of batches, averaged over all rows. Example: [`crate::trajectory`].
-    pub fn recompute_statistics(&mut self, x: ArrayView2<f64>) -> Result<()> {
-        self.check_columns(x.ncols())?;
+    pub fn recompute_statistics<'x>(&mut self, x: impl Into<Rows<'x>>) -> Result<()> {
+        let x = x.into();
+        self.check_columns(x.d())?;
         if self.network.constants() == 0 {
             return Ok(());
         }
         let (network, device) = (&self.network, self.parameters.trained.device());
         device.enter(|| {
             let mut workspace = network.workspace(device)?;
-            for start in (0..x.nrows()).step_by(EVALUATED) {
-                let end = (start + EVALUATED).min(x.nrows());
-                let batch = self.standardizer.apply(x.slice(s![start..end, ..]), device)?;
+            for start in (0..x.n()).step_by(EVALUATED) {
+                let end = (start + EVALUATED).min(x.n());
+                let batch = self.standardizer.apply(x.slice(start..end), device)?;
                 network.forward(&self.parameters, &batch, Mode::Train, &mut workspace)?;
                 // The mean over the rows so far moves by the batch's share of them.
                 network.track(&mut self.parameters, &workspace, (end - start) as f32 / end as f32);

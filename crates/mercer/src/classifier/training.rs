@@ -1,10 +1,11 @@
 //! Training of classifiers: epochs of shuffled batches, views of the images, scores.
 
 use super::snapshots::Plan;
-use super::{Classifier, Labelled, Number, Quality, Snapshots, linearised};
+use super::{Classifier, Number, Quality, Snapshots, linearised};
+use crate::bundle::Bundle;
 use crate::compute::ledger::ran;
 use crate::compute::{self, Math, Move, Rule, Tensor};
-use crate::model::Bundle;
+use crate::data::{Dataset, Target};
 use crate::net::{LayerSpec, Mode, Optimizer, Schedule, ScheduleKind, Workspace};
 use crate::rng::Rng;
 use crate::training::{
@@ -17,6 +18,9 @@ use std::time::Instant;
 
 /// Pixels by which a view of an image may be shifted.
 const SHIFT: i32 = 4;
+
+/// Rows that are in double precision at a time.
+const FEW: usize = 256;
 
 /// How far the running averages of batch norms move at each step.
 const TRACKED: f32 = 0.1;
@@ -100,8 +104,8 @@ pub struct Trained {
 /// Example: [the module](crate::classifier).
 pub fn train(
     classifier: Classifier,
-    data: &Labelled,
-    test: Option<&Labelled>,
+    data: &Dataset,
+    test: Option<&Dataset>,
     settings: &Settings,
     context: &FitContext<'_>,
     ended: &(dyn Fn(&Epoch) + Sync),
@@ -125,9 +129,9 @@ pub fn train(
     })
 }
 
-fn check(classifier: &Classifier, data: &Labelled, settings: &Settings) -> Result<()> {
+fn check(classifier: &Classifier, data: &Dataset, settings: &Settings) -> Result<()> {
     classifier.check_columns(data.d())?;
-    let (numbers, rows) = (classifier.number.is_some(), !data.numbers.is_empty());
+    let (numbers, rows) = (classifier.number.is_some(), matches!(data.target()?, Target::Values(_)));
     fail_if!(numbers != rows, "the network predicts a number and the rows have classes, or the other way round");
     fail_if!(
         classifier.network.description().any(|layer| matches!(layer, LayerSpec::Dropout(_))),
@@ -170,7 +174,7 @@ struct Epochs<'a> {
     started: Instant,
     settings: &'a Settings,
     ended: &'a (dyn Fn(&Epoch) + Sync),
-    test: Option<&'a Labelled>,
+    test: Option<&'a Dataset>,
     steps_of_epoch: u64,
     /// When networks are kept.
     plan: Option<Plan>,
@@ -201,8 +205,8 @@ struct Batch {
 impl<'a> Epochs<'a> {
     fn new(
         classifier: Classifier,
-        data: &Labelled,
-        test: Option<&'a Labelled>,
+        data: &Dataset,
+        test: Option<&'a Dataset>,
         settings: &'a Settings,
         ended: &'a (dyn Fn(&Epoch) + Sync),
     ) -> Result<Epochs<'a>> {
@@ -211,12 +215,15 @@ impl<'a> Epochs<'a> {
         let plan = settings.snapshots.as_ref().map(|kept| kept.plan(steps, settings.learning_rate)).transpose()?;
         let schedule = Schedule::new(ScheduleKind::WarmupCosine, settings.learning_rate, steps);
         let schedule = plan.map_or(schedule, |plan| schedule.with_tail(plan.from, plan.rate));
+        let y = data.target()?;
         let labels: Vec<f32> = match classifier.number {
-            Some(Number { mean, spread }) => data.numbers.iter().map(|y| ((y - mean) / spread) as f32).collect(),
-            None => data.labels_for(&classifier.classes)?.iter().map(|&l| l as f32).collect(),
+            Some(Number { mean, spread }) => y.numbers()?.iter().map(|y| ((y - mean) / spread) as f32).collect(),
+            None => y.labels_for(&classifier.classes)?.iter().map(|&l| l as f32).collect(),
         };
         let totals = if classifier.number.is_some() { 1 } else { 2 };
-        let bits = data.x.iter().map(|v| v.to_bits()).chain(labels.iter().map(|l| u64::from(l.to_bits())));
+        let x = data.x.rows();
+        let values = x.chunks(FEW).flat_map(|few| few.iter().map(|v| v.to_bits()).collect::<Vec<_>>());
+        let bits = values.chain(labels.iter().map(|l| u64::from(l.to_bits())));
         let empty = || Tensor::zeros(device, &[0]);
         Ok(Epochs {
             optimizer: Optimizer::for_network(device, settings.rule, schedule, None, &classifier.network)?,
@@ -224,7 +231,7 @@ impl<'a> Epochs<'a> {
             history: Vec::new(),
             seconds_before: 0.0,
             started: Instant::now(),
-            x: classifier.standardizer.apply(data.x.view(), device)?,
+            x: classifier.standardizer.apply(x, device)?,
             labels: Tensor::from_host(device, &[labels.len(), 1], &labels)?,
             order: Vec::new(),
             workspace: classifier.network.workspace(device)?,
@@ -405,10 +412,6 @@ impl Task for Epochs<'_> {
         let (loss, _) = self.means()?;
         let (rows, epoch) = (rate * self.settings.batch as f64, (self.optimizer.steps() - 1) / self.steps_of_epoch + 1);
         Ok(format!("epoch {epoch}, loss {loss:.4}, {rows:.0} rows/s, {left:.0} s left"))
-    }
-
-    fn saves_anywhere(&self) -> bool {
-        true
     }
 
     fn save(&mut self, bundle: &mut Bundle) -> Result<()> {

@@ -4,9 +4,10 @@ use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 use super::ReadOptions;
-use super::matrix::{Matrix, Rows};
+use super::matrix::{MOST_MAGNITUDE, Matrix, Rows};
 use crate::rng::Rng;
 use crate::{Error, Result, fail_if};
+use ndarray::{ArrayView1, ArrayView2};
 
 /// Rows of features, perhaps with a target per row.
 ///
@@ -146,10 +147,35 @@ impl Dataset {
         split_rows(self.n(), fraction, seed)
     }
 
+    /// The target, which must be there. Example: [`Target::labels_for`].
+    pub fn target(&self) -> Result<&Target> {
+        self.y
+            .as_ref()
+            .ok_or_else(|| Error::input(format!("`{}` has no target; {}", self.name, crate::advice!(NameClasses))))
+    }
+
     /// The same rows with whole numbers in the target read as classes ([`Target::as_classes`]). Before a split, so that both parts
-    /// know the same classes.
+    /// know the same classes. Refuses rows too large to compute with.
     pub fn with_classes(mut self) -> Result<Dataset> {
-        self.y = self.y.map(|y| y.as_classes()).transpose()?;
+        self.y = Some(self.target()?.as_classes()?);
+        self.x.rows().check_magnitude()?;
+        Ok(self)
+    }
+
+    /// The same rows, whose target must be numbers. Refuses rows and targets too large to compute with.
+    pub fn with_numbers(self) -> Result<Dataset> {
+        let Target::Values(numbers) = self.target()? else {
+            return Err(Error::input(format!("the target of `{}` is a class, not a number", self.name)));
+        };
+        if let Some(i) = numbers.iter().position(|y| y.is_nan() || y.abs() > MOST_MAGNITUDE) {
+            return Err(Error::Numerical(format!(
+                "the target of row {} (counted from 1) of `{}` is {:e}, too large to compute with; scale the target",
+                i + 1,
+                self.name,
+                numbers[i]
+            )));
+        }
+        self.x.rows().check_magnitude()?;
         Ok(self)
     }
 
@@ -214,6 +240,58 @@ impl Target {
         distinct.dedup();
         let labels = whole.iter().map(|v| distinct.binary_search(v).expect("each value is in its own list")).collect();
         Ok(Target::Classes { labels, names: distinct.iter().map(i64::to_string).collect() })
+    }
+
+    /// The class with the largest score of every row of scores `[n, C]`, the first of equals; without classes, the numbers of one column.
+    ///
+    /// ```
+    /// use mercer::data::Target;
+    /// let scores = ndarray::array![[0.1, 2.0], [3.0, 3.0]];
+    /// let names = ["a", "b"].map(String::from);
+    /// assert_eq!(Target::of_scores(scores.view(), &names).values(), [1.0, 0.0]);
+    /// assert_eq!(Target::of_scores(scores.view(), &[]), Target::Values(vec![0.1, 3.0]));
+    /// ```
+    pub fn of_scores(scores: ArrayView2<f64>, names: &[String]) -> Target {
+        if names.is_empty() {
+            return Target::Values(scores.column(0).to_vec());
+        }
+        let largest =
+            |row: ArrayView1<f64>| (0..row.len()).fold(0, |best, c| if row[c] > row[best] { c } else { best });
+        Target::Classes { labels: scores.rows().into_iter().map(largest).collect(), names: names.to_vec() }
+    }
+
+    /// Names of the classes; none of numbers.
+    pub fn names(&self) -> &[String] {
+        if let Target::Classes { names, .. } = self { names } else { &[] }
+    }
+
+    /// The classes `[n]` as places among `learnt`, found by name.
+    ///
+    /// ```
+    /// let digits = mercer::data::digits().with_classes()?;
+    /// let few = digits.select(&[0, 3]); // a zero and a three
+    /// let learnt = ["3", "1", "0"].map(String::from);
+    /// assert_eq!(few.target()?.labels_for(&learnt)?, [2, 0]);
+    /// # Ok::<(), mercer::Error>(())
+    /// ```
+    pub fn labels_for(&self, learnt: &[String]) -> Result<Vec<usize>> {
+        let Target::Classes { labels, names } = self else {
+            return Err(Error::input("the network tells classes apart, but the rows have numbers"));
+        };
+        let places: Vec<Option<usize>> = names.iter().map(|name| learnt.iter().position(|c| c == name)).collect();
+        if let Some(c) = (0..places.len()).find(|c| places[*c].is_none() && labels.contains(c)) {
+            let (name, learnt) = (&names[c], learnt.join(", "));
+            return Err(Error::input(format!("the class `{name}` is not one of those that were learnt ({learnt})")));
+        }
+        Ok(labels.iter().map(|&l| places[l].unwrap_or(0)).collect())
+    }
+
+    /// The numbers `[n]` of a network that predicts one.
+    pub(crate) fn numbers(&self) -> Result<&[f64]> {
+        let Target::Values(numbers) = self else {
+            return Err(Error::input("the network predicts a number, but the rows have classes"));
+        };
+        Ok(numbers)
     }
 
     fn non_finite(&self) -> Option<String> {

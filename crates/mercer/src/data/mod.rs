@@ -60,9 +60,7 @@ mod table;
 mod text;
 
 #[doc(hidden)]
-pub use atomic::{check_space, write_nothing};
-#[doc(hidden)]
-pub use atomic::{check_writable, try_write_atomically, write_atomically};
+pub use atomic::{check_space, check_writable, try_write_atomically, write_atomically};
 pub use block_dataset::{BlockDataset, BlockOptions};
 pub(crate) use blocks::BLOCK;
 pub use blocks::TableBlocks;
@@ -72,7 +70,7 @@ pub use dataset::{Dataset, SomeTargets, Target};
 pub use dataset::{held_out_count, held_out_rows, split_rows};
 pub use embedded::digits;
 pub use mapped::MappedArray;
-pub(crate) use matrix::{CowRows, MOST_MAGNITUDE};
+pub(crate) use matrix::CowRows;
 pub use matrix::{Matrix, Rows};
 pub use named::{Entry, Origin, catalogue};
 #[doc(hidden)]

@@ -89,7 +89,8 @@ impl Reader {
         let mut read = columns.iter().zip(&roles).filter(|(_, role)| **role != Role::Skipped);
         if let Some((name, _)) = read.find(|(name, _)| durations.contains(*name)) {
             return fail(format!(
-                "the column `{name}` holds durations; convert it to a number of seconds, or leave the column out"
+                "the column `{name}` holds durations; convert it to a number of seconds, or {leave_out}",
+                leave_out = crate::advice!(LeaveOut)
             ));
         }
         let units = schema.columns().iter().zip(&roles).enumerate();
@@ -221,20 +222,15 @@ impl Reader {
         }
         let x = Array2::from_shape_fn((rows, kept.len()), |(i, j)| kept[j][i]).into();
         let table = Table {
-            name: self.name.clone(),
-            x,
             columns: kinds,
             named: true,
             target: y,
             some_target,
-            shape: None,
-            unlabelled: 0,
             notes: twice(columns).into_iter().collect(),
             ignored: request.ignored(roles, &names),
-            source: self.path.to_string_lossy().into_owned(),
             first,
             tabular: true,
-            decided: false,
+            ..Table::bare(self.name.clone(), self.path.to_string_lossy().into_owned(), x)
         };
         (table, labelled)
     }

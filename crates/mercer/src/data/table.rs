@@ -139,8 +139,14 @@ impl Table {
         let column = |(position, name)| Column { name, position, kind: Kind::Number };
         let columns = data.columns.into_iter().enumerate().map(column).collect();
         let target = data.y.map(|values| TableTarget { name: "target".into(), position: None, values });
-        let (name, x, shape, source) = (data.name, data.x, data.shape, source.to_owned());
-        let (some_target, unlabelled, ignored, notes) = (data.some_y, 0, vec![], vec![]);
+        let (shape, some_target, bare) = (data.shape, data.some_y, Table::bare(data.name, source.to_owned(), data.x));
+        Table { columns, named, target, some_target, shape, tabular, ..bare }
+    }
+
+    /// Rows of which nothing else is known.
+    pub(super) fn bare(name: String, source: String, x: Matrix) -> Table {
+        let (columns, target, some_target, shape, ignored, notes) = (vec![], None, None, None, vec![], vec![]);
+        let (named, unlabelled, first, tabular, decided) = (false, 0, 0, false, false);
         Table {
             name,
             x,
@@ -153,9 +159,9 @@ impl Table {
             ignored,
             notes,
             source,
-            first: 0,
+            first,
             tabular,
-            decided: false,
+            decided,
         }
     }
 
@@ -206,26 +212,9 @@ impl Table {
 
     /// Everything but columns, rows and target.
     pub(super) fn without_rows(&self) -> Table {
-        let Table { name, named, shape, source, first, tabular, decided, .. } = self;
-        let (x, name, source) = (ndarray::Array2::<f64>::zeros((0, 0)).into(), name.clone(), source.clone());
-        let (named, shape, first, tabular, decided) = (*named, *shape, *first, *tabular, *decided);
-        let (columns, target, some_target, unlabelled, ignored, notes) = (vec![], None, None, 0, vec![], vec![]);
-        Table {
-            name,
-            x,
-            columns,
-            named,
-            target,
-            some_target,
-            shape,
-            unlabelled,
-            ignored,
-            notes,
-            source,
-            first,
-            tabular,
-            decided,
-        }
+        let Table { named, shape, first, tabular, decided, .. } = *self;
+        let x = ndarray::Array2::<f64>::zeros((0, 0)).into();
+        Table { named, shape, first, tabular, decided, ..Table::bare(self.name.clone(), self.source.clone(), x) }
     }
 
     /// The target as numbers or as classes. Without a task, words are classes, and so are whole numbers of at most 20 different
@@ -341,7 +330,7 @@ impl Table {
 
     /// The error for a missing value.
     pub(super) fn missing(&self, row: usize, j: usize) -> Error {
-        let advice = "fill the value, drop the row, or fit with the option to impute missing values";
+        let advice = concat!("fill the value, drop the row, or fit with the option to ", crate::advice!(Impute));
         self.fail(format!("{} is missing; {advice}", self.place(row, j)))
     }
 

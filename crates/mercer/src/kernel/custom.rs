@@ -1,7 +1,8 @@
-use super::{Formula, Pair, Parameter, Statistic};
+//! A kernel from outside the crate, behind a pointer.
+
+use super::{Formula, Lift, Pair, Parameter, Statistic};
 use crate::simd::source::Source;
 use crate::simd::{Lane, Num};
-use ndarray::{Array2, ArrayView2};
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
@@ -27,7 +28,7 @@ macro_rules! erased {
         pub(super) trait Erased: fmt::Debug + Send + Sync {
             fn text(&self) -> String;
             fn statistic(&self) -> Statistic;
-            fn lift(&self, x: ArrayView2<f64>) -> Option<Array2<f64>>;
+            fn lift(&self, d: usize) -> Lift<'_>;
             fn columns(&self) -> Option<&[f64]>;
             fn divisor(&self) -> f64;
             $(fn $method(&self, pair: Pair<$number>) -> $number;)*
@@ -42,8 +43,8 @@ macro_rules! erased {
                 Formula::statistic(self)
             }
 
-            fn lift(&self, x: ArrayView2<f64>) -> Option<Array2<f64>> {
-                Formula::lift(self, x)
+            fn lift(&self, d: usize) -> Lift<'_> {
+                Formula::lift(self, d)
             }
 
             fn columns(&self) -> Option<&[f64]> {
@@ -95,7 +96,7 @@ impl Formula for Custom {
         self.0.divisor()
     }
 
-    fn lift(&self, x: ArrayView2<f64>) -> Option<Array2<f64>> {
-        self.0.lift(x)
+    fn lift(&self, d: usize) -> Lift<'_> {
+        self.0.lift(d)
     }
 }

@@ -1,19 +1,34 @@
 //! Kernels that are functions of `x·x'` and the two norms.
 
-use super::{Formula, Kind, Median, Pair, Parameter, Result, Value, parameter::SCALE_OF_INPUTS};
+use super::{Formula, Kind, Lift, Median, Pair, Parameter, Result, Value, parameter::SCALE_OF_INPUTS};
 use crate::simd::Num;
-use ndarray::{Array2, ArrayView2};
 use std::f64::consts::{FRAC_1_PI, PI};
 
-formula! {
+/// A [`formula!`] of points that are divided by a lengthscale first: by one for all columns, or by one for each.
+macro_rules! dot_formula {
+    (
+        $(#[$doc:meta])*
+        $type:ident($name:literal, $help:literal) { $($field:ident: $parameter:expr),* $(,)? }
+        $($item:tt)*
+    ) => {
+        formula! {
+            $(#[$doc])*
+            $type($name, $help) columns { $($field: $parameter,)* lengthscale: SCALE_OF_INPUTS }
+
+            const MEDIAN: Median = Median::Norm;
+
+            fn divisor(&self) -> f64 {
+                self.lengthscale
+            }
+
+            $($item)*
+        }
+    };
+}
+
+dot_formula! {
     /// `κ(x,x') = x·x'`
-    Linear("linear", "x·x'") columns { lengthscale: SCALE_OF_INPUTS }
-
-    const MEDIAN: Median = Median::Norm;
-
-    fn divisor(&self) -> f64 {
-        self.lengthscale
-    }
+    Linear("linear", "x·x'") {}
 
     #[inline(always)]
     fn eval<R: Num>(&self, pair: Pair<R>) -> R {
@@ -21,19 +36,12 @@ formula! {
     }
 }
 
-formula! {
+dot_formula! {
     /// `κ(x,x') = (s·x·x' + c)^p`
-    Polynomial("poly", "(scale·x·x' + offset)^degree; rank at most C(d+p, p)") columns {
+    Polynomial("poly", "(scale·x·x' + offset)^degree; rank at most C(d+p, p)") {
         degree: Parameter::new("degree", 3.0, Kind::Integer(1, 63), "the power p"),
         scale: Parameter::new("scale", 1.0, Kind::Positive, "factor on x·x'"),
         offset: Parameter::new("offset", 1.0, Kind::NonNegative, "constant added to x·x'"),
-        lengthscale: SCALE_OF_INPUTS,
-    }
-
-    const MEDIAN: Median = Median::Norm;
-
-    fn divisor(&self) -> f64 {
-        self.lengthscale
     }
 
     #[inline(always)]
@@ -42,17 +50,10 @@ formula! {
     }
 }
 
-formula! {
+dot_formula! {
     /// `κ(x,x') = exp(x·x' / s)`, the kernel of softmax attention (`s = √d`).
-    ExpDot("expdot", "exp(x·x' / scale), the kernel of softmax attention; has positive random features") columns {
+    ExpDot("expdot", "exp(x·x' / scale), the kernel of softmax attention; has positive random features") {
         scale: Parameter::new("scale", 1.0, Kind::Positive, "divisor of x·x'"),
-        lengthscale: SCALE_OF_INPUTS,
-    }
-
-    const MEDIAN: Median = Median::Norm;
-
-    fn divisor(&self) -> f64 {
-        self.lengthscale
     }
 
     #[inline(always)]
@@ -61,41 +62,28 @@ formula! {
     }
 }
 
-formula! {
+dot_formula! {
     /// `κ(x,x') = x·x' / (‖x‖ ‖x'‖)`, zero where a point is the origin.
-    Cosine("cosine", "x·x' / (‖x‖·‖x'‖)") columns { lengthscale: SCALE_OF_INPUTS }
-
-    const MEDIAN: Median = Median::Norm;
-
-    fn divisor(&self) -> f64 {
-        self.lengthscale
-    }
+    Cosine("cosine", "x·x' / (‖x‖·‖x'‖)") {}
 
     #[inline(always)]
     fn eval<R: Num>(&self, pair: Pair<R>) -> R {
         cosine(pair)
     }
 
-    fn lift(&self, x: ArrayView2<f64>) -> Option<Array2<f64>> {
-        Some(over_norms(x, 1.0))
+    fn lift(&self, _d: usize) -> Lift<'_> {
+        Lift::OverNorm
     }
 }
 
-formula! {
+dot_formula! {
     /// `κ_p(x,x') = (1/π) ‖x‖^p ‖x'‖^p J_p(θ)`, the arc-cosine kernel of Cho and Saul:
     /// `J_0 = π−θ`, `J_1 = sin θ + (π−θ) cos θ`, `J_2 = 3 sin θ cos θ + (π−θ)(1 + 2cos²θ)`.
     ArcCosine(
         "arccos",
         "(1/π)·‖x‖^p·‖x'‖^p·J_p(θ), θ the angle: a layer of step (p=0), ReLU (1) or ReLU² (2) units"
-    ) columns {
+    ) {
         order: Parameter::new("order", 1.0, Kind::Integer(0, 2), "the power p"),
-        lengthscale: SCALE_OF_INPUTS,
-    }
-
-    const MEDIAN: Median = Median::Norm;
-
-    fn divisor(&self) -> f64 {
-        self.lengthscale
     }
 
     #[inline(always)]
@@ -114,8 +102,8 @@ formula! {
     }
 
     /// `x/√‖x‖`, whose squared norm is `‖x‖`; for p = 0, which needs the angle alone, `x/‖x‖`.
-    fn lift(&self, x: ArrayView2<f64>) -> Option<Array2<f64>> {
-        Some(over_norms(x, if self.order == 0.0 { 1.0 } else { 0.5 }))
+    fn lift(&self, _d: usize) -> Lift<'_> {
+        if self.order == 0.0 { Lift::OverNorm } else { Lift::OverRootOfNorm }
     }
 }
 
@@ -125,18 +113,4 @@ fn cosine<R: Num>(pair: Pair<R>) -> R {
     // √(a·a) is a, so that the angle of a point with itself is zero.
     let norms = (pair.xx * pair.yy).sqrt();
     R::select_gt(norms, R::of(0.0), pair.s / norms, norms).min(R::of(1.0)).max(R::of(-1.0))
-}
-
-/// `x_i / ‖x_i‖^power` `[n, d]`, so that the squares of tiny and of huge coordinates stay in range. The origin stays itself.
-fn over_norms(x: ArrayView2<f64>, power: f64) -> Array2<f64> {
-    let mut lifted = x.to_owned();
-    for mut row in lifted.rows_mut() {
-        let largest = row.iter().fold(0.0f64, |m, v| m.max(v.abs()));
-        if largest > 0.0 {
-            row.mapv_inplace(|v| v / largest);
-            let factor = largest.powf(1.0 - power) / row.dot(&row).powf(0.5 * power);
-            row.mapv_inplace(|v| v * factor);
-        }
-    }
-    lifted
 }

@@ -58,9 +58,11 @@ mod distance;
 mod dot;
 mod expression;
 pub mod infinite;
+mod lift;
 mod median;
 mod parameter;
 mod periodic;
+mod registered;
 mod text;
 mod tunable;
 
@@ -70,6 +72,7 @@ use dot::{ArcCosine, Cosine, ExpDot, Linear, Polynomial};
 pub use expression::Expression;
 use expression::Known;
 pub use infinite::{Nngp, Ntk};
+pub use lift::{Circles, Lift};
 pub use median::Median;
 pub use parameter::{Kind, Parameter, Value};
 use periodic::Periodic;
@@ -157,10 +160,6 @@ pub trait Formula: Clone + fmt::Debug + PartialEq + Send + Sync {
     #[doc(hidden)]
     const IS_NETWORK: bool = false;
 
-    /// Whether the lengthscales of columns divide what [`Self::lift`] makes of them: it and [`Self::frequency`] then do so themselves.
-    #[doc(hidden)]
-    const LIFTS_FIRST: bool = false;
-
     /// What it needs of two points, where that depends on its parameters.
     fn statistic(&self) -> Statistic {
         Self::STATISTIC
@@ -179,9 +178,10 @@ pub trait Formula: Clone + fmt::Debug + PartialEq + Send + Sync {
         1.0
     }
 
-    /// A map of the inputs before the statistic is taken: `[n, d] → [n, p]`.
-    fn lift(&self, _x: ArrayView2<f64>) -> Option<Array2<f64>> {
-        None
+    /// The map of points of `d` columns before the statistic is taken. [`Lift::Circles`] takes the lengthscales of columns by itself,
+    /// and [`Self::frequency`] does so too; before any other map the points are divided by them.
+    fn lift(&self, _d: usize) -> Lift<'_> {
+        Lift::Itself
     }
 
     /// One frequency of the kernel's spectral measure, from standard normals:
@@ -432,25 +432,27 @@ impl Base {
 
     /// The map of the points before the statistic is taken, where there is one: `[n, d] → [n, p]`.
     pub(crate) fn lift(&self, x: ArrayView2<f64>) -> Option<Array2<f64>> {
-        let Some(lengthscales) = self.divisors(x.ncols()) else {
-            return with_formula!(self, formula => formula.lift(x));
-        };
+        let lift = self.lift_of(x.ncols());
+        let Some(lengthscales) = self.divisors(x.ncols()) else { return lift.of(x) };
         let x = &x / &ArrayView1::from(&*lengthscales);
-        let lifted = with_formula!(self, formula => formula.lift(x.view()));
-        lifted.or(Some(x))
+        lift.of(x.view()).or(Some(x))
+    }
+
+    /// The map of points of `d` columns, after they were divided by lengthscales, before the statistic is taken.
+    pub(crate) fn lift_of(&self, d: usize) -> Lift<'_> {
+        with_formula!(self, formula => formula.lift(d))
     }
 
     /// Whether the lift does no more than divide the columns of points of `d` columns by lengthscales.
     pub(crate) fn only_divides(&self, d: usize) -> bool {
-        let origin = Array2::zeros((1, d.max(1)));
-        self.divisors(d).is_some() && with_formula!(self, formula => formula.lift(origin.view())).is_none()
+        self.divisors(d).is_some() && self.lift_of(d) == Lift::Itself
     }
 
     /// The lengthscales `[d]` by which the columns of points of `d` columns are divided before the formula sees them, where there are some.
     pub(crate) fn divisors(&self, d: usize) -> Option<Cow<'_, [f64]>> {
         fn of<F: Formula>(formula: &F, d: usize) -> Option<Cow<'_, [f64]>> {
             match (formula.columns(), formula.divisor()) {
-                _ if F::LIFTS_FIRST => None,
+                _ if matches!(formula.lift(d), Lift::Circles(_)) => None,
                 (Some(each), _) => Some(each.into()),
                 (None, 1.0) => None,
                 (None, one) => Some(vec![one; d].into()),

@@ -1,10 +1,10 @@
 //! The periodic kernel.
 
+use super::lift::{Circles, Lift};
 use super::parameter::one_for_each;
 use super::{Formula, Kind, Median, Pair, Parameter, Result, Statistic, Value, text};
 use crate::simd::Num;
 use crate::special::normal_cdf;
-use ndarray::{Array1, Array2, ArrayView2, s};
 use std::f64::consts::TAU;
 use std::sync::Arc;
 
@@ -37,13 +37,6 @@ const SMOOTHNESS: Parameter = Parameter::new(
     "smoothness within a period; [1, 2]: that of each column; auto, ard: from the data; median: 1",
 );
 
-impl Periodic {
-    /// The period of each of d columns.
-    fn periods(&self, d: usize) -> Array1<f64> {
-        self.periods.as_deref().map_or_else(|| Array1::from_elem(d, self.period), |each| Array1::from(each.to_vec()))
-    }
-}
-
 impl Formula for Periodic {
     const NAME: &'static str = "periodic";
     const HELP: &'static str = "exp(−2·Σ sin²(π(x_i−x'_i)/period) / lengthscale²)";
@@ -51,7 +44,6 @@ impl Formula for Periodic {
     const STATISTIC: Statistic = Statistic::SquaredDistance;
     const SHIFT_INVARIANT: bool = true;
     const MEDIAN: Median = Median::One;
-    const LIFTS_FIRST: bool = true;
 
     fn from_arguments(arguments: &[Option<Value>], inputs: Option<usize>) -> Result<Self> {
         let [period, lengthscale] = arguments else { unreachable!("one argument for each parameter") };
@@ -80,16 +72,9 @@ impl Formula for Periodic {
         (pair.s * R::of(-0.5 / (self.lengthscale * self.lengthscale))).exp()
     }
 
-    fn lift(&self, x: ArrayView2<f64>) -> Option<Array2<f64>> {
-        let (n, d) = x.dim();
-        // The remainder is exact, so that points many periods away lose no digits.
-        let periods = self.periods(d);
-        let angles = Array2::from_shape_fn((n, d), |(i, j)| TAU * (x[[i, j]] % periods[j] / periods[j]));
-        let mut lifted = Array2::zeros((n, 2 * d));
-        let lengthscales = self.columns.as_deref().map_or_else(|| Array1::ones(d), |each| Array1::from(each.to_vec()));
-        lifted.slice_mut(s![.., ..d]).assign(&(angles.mapv(f64::cos) / &lengthscales));
-        lifted.slice_mut(s![.., d..]).assign(&(angles.mapv(f64::sin) / &lengthscales));
-        Some(lifted)
+    fn lift(&self, _d: usize) -> Lift<'_> {
+        let (periods, lengthscales) = (self.periods.as_deref(), self.columns.as_deref());
+        Lift::Circles(Circles { period: self.period, periods, lengthscales })
     }
 
     /// In each coordinate `exp(a(cos t − 1)) = Σ_{m∈Z} e^{−a} I_m(a) e^{imt}` with `a = 1/ℓ²`, `t = 2π(x−x')/p`: the

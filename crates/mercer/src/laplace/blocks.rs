@@ -2,9 +2,9 @@
 
 use super::Structure;
 use super::passes::{Cotangents, Hidden, Passes, host, matrix};
+use crate::bundle::Bundle;
 use crate::compute::{self, Device, Store, Tensor, gemm};
 use crate::linalg::matmul;
-use crate::model::Bundle;
 use crate::net::ntk::{Convolved, Jacobian};
 use crate::{Result, fail_if};
 use ndarray::{Array1, Array2, Array3, ArrayView2, Axis, s};

@@ -1,6 +1,7 @@
 //! How the targets depend on the network's outputs, and the curvature of that.
 
-use crate::classifier::{Classifier, Labelled, Number};
+use crate::classifier::{Classifier, Number};
+use crate::data::Dataset;
 use crate::linalg::matmul;
 use crate::{Result, fail_if};
 use ndarray::{Array2, Array3, ArrayView2, Axis};
@@ -16,17 +17,13 @@ pub(crate) enum Likelihood {
 
 impl Likelihood {
     /// Of labelled rows.
-    pub fn of(classifier: &Classifier, data: &Labelled) -> Result<Likelihood> {
+    pub fn of(classifier: &Classifier, data: &Dataset) -> Result<Likelihood> {
         fail_if!(data.n() == 0, "there are no rows to fit the uncertainty on");
+        let y = data.target()?;
         match classifier.number {
-            None => {
-                let labels = data.labels_for(&classifier.classes)?;
-                fail_if!(labels.len() != data.n(), "the network tells classes apart, but the rows have numbers");
-                Ok(Likelihood::Classes(labels))
-            }
+            None => y.labels_for(&classifier.classes).map(Likelihood::Classes),
             Some(Number { mean, spread }) => {
-                fail_if!(data.numbers.len() != data.n(), "the network predicts a number, but the rows have classes");
-                Ok(Likelihood::Numbers(data.numbers.iter().map(|y| (y - mean) / spread).collect()))
+                Ok(Likelihood::Numbers(y.numbers()?.iter().map(|y| (y - mean) / spread).collect()))
             }
         }
     }
@@ -156,8 +153,8 @@ mod tests {
     #[test]
     fn curvatures_are_those_written_out() {
         let mut rng = Rng::new(5);
-        let z = Array2::from_shape_simple_fn((6, 4), || rng.normal());
-        let psi = Array2::from_shape_simple_fn((24, 3), || rng.normal());
+        let z = rng.normals((6, 4));
+        let psi = rng.normals((24, 3));
         let (curvature, root) = (Curvature::at(z.view(), true), curvature_root(z.view(), true));
         let (times, mut sum) = (curvature.times(&psi), Array2::<f64>::zeros((4, 4)));
         for i in 0..6 {

@@ -108,9 +108,10 @@ fn lagrange(t: f64) -> [f64; NEIGHBOURS] {
 mod tests {
     use super::*;
     use crate::Result;
+    use crate::bundle::Bundle;
     use crate::classifier::Classifier;
     use crate::compute::Device;
-    use crate::model::Bundle;
+    use crate::data::{Dataset, Target};
     use ndarray::{Array3, array};
 
     /// Variances `Σ_j w_j/(h_j + s)` that fall over many powers of ten.
@@ -149,13 +150,8 @@ mod tests {
     #[test]
     fn variances_between_the_precisions_of_the_grid_are_interpolated() {
         let x = array![[0.1, 0.0], [3.0, 0.0], [700.0, 0.0]];
-        let data = crate::classifier::Labelled {
-            x: x.clone(),
-            labels: vec![0, 1, 0],
-            classes: vec!["a".into(), "b".into()],
-            numbers: vec![],
-            image: None,
-        };
+        let y = Target::Classes { labels: vec![0, 1, 0], names: vec!["a".into(), "b".into()] };
+        let data = Dataset::new("rows", x.clone(), Some(y)).unwrap();
         let network = Classifier::new("dense(2) relu dense(2)", &data, Device::Cpu, 0).unwrap();
         let passes = Passes::new(&network).unwrap();
         let outputs = Outputs::on_grid(&Poles, &passes, x.view(), 2.0).unwrap();

@@ -2,10 +2,10 @@
 
 use super::kinds::sharded::cross_in_parts;
 use super::{FunctionSamples, LowRankOperator, Points, Precision, Real, cross_apply, gram_cross, in_precision};
+use crate::bundle::Bundle;
 use crate::compute::Device;
 use crate::kernel::Kernel;
 use crate::linalg::{Sharding, matmul};
-use crate::model::Bundle;
 use crate::{Error, Result, fail_if};
 use ndarray::{ArcArray2, Array2, ArrayView2, Axis, s};
 

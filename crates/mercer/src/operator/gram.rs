@@ -250,7 +250,7 @@ fn band_height(side: usize, row_bytes: u64, n: usize, context: &FitContext<'_>) 
     // Two bands are in memory at a time: one that is computed and one that is written.
     let least = side.min(n) as u64 * row_bytes;
     let what = format!("the kernel matrix, {} rows at a time,", side.min(n));
-    context.budget.require(what, 2 * least, "use fewer columns or a larger memory budget")?;
+    context.budget.require(what, 2 * least, concat!("use fewer columns or ", crate::advice!(MoreMemory)))?;
     let rows = BYTES.min(context.budget.bytes() / 4) / row_bytes.max(1);
     Ok((rows as usize / side).max(1) * side)
 }
@@ -357,8 +357,7 @@ mod tests {
     use crate::rng::Rng;
 
     fn points(n: usize, seed: u64) -> Array2<f64> {
-        let mut rng = Rng::new(seed);
-        let mut x = Array2::from_shape_simple_fn((n, 3), || rng.normal());
+        let mut x = Rng::new(seed).normals((n, 3));
         // Equal points, whose values are those of the diagonal.
         let first = x.row(0).to_owned();
         x.row_mut(n - 1).assign(&first);

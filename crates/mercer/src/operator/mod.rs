@@ -30,6 +30,7 @@ mod pair;
 pub(crate) mod tile;
 
 pub use crate::budget::Budget;
+pub use crate::precision::Precision;
 #[doc(hidden)]
 pub use batch::{BatchOperator, Own, Sizes, batch_operator};
 pub(crate) use cuda::compiles;
@@ -48,7 +49,6 @@ pub use kinds::low_rank::LowRankOperator;
 pub use kinds::matrix_free::{KernelOperator, cross_apply};
 pub use kinds::network_ntk::NtkOperator;
 pub use kinds::sharded::ShardedOperator;
-pub use kinds::sharded_cost::ProductCost;
 pub(crate) use kinds::walk::Heat;
 pub use kinds::walk::RandomWalk;
 pub use nearest::Metric;
@@ -56,7 +56,7 @@ pub(crate) use nearest::{Items, check_rows};
 pub(crate) use pair::{Pair, Side};
 pub(crate) use tile::packed::Factor;
 pub(crate) use tile::points::profile_bytes;
-pub use tile::real::{Precision, Real};
+pub use tile::real::Real;
 pub(crate) use tile::real::{in_precision, typed};
 pub(crate) use tile::strips::Strips;
 pub(crate) use tile::workspace::{Workspace, ranges};

@@ -141,13 +141,13 @@ mod tests {
     use super::*;
     use crate::operator::{KernelOperator, Operator, gram};
     use crate::rng::Rng;
-    use ndarray::{Array2, Axis, concatenate};
+    use ndarray::{Axis, concatenate};
 
     /// Parts of both sets against the kernel matrix of all points; Z is a part of X, so that points are equal.
     #[test]
     fn products_of_parts_are_those_of_the_matrix() {
         let mut rng = Rng::new(3);
-        let x = Array2::from_shape_simple_fn((60, 3), || rng.normal());
+        let x = rng.normals((60, 3));
         let z = x.select(Axis(0), &(0..20).map(|i| 2 * i).collect::<Vec<_>>());
         let all = concatenate(Axis(0), &[x.view(), z.view()]).unwrap();
         let kernel = Kernel::parse("matern12(1.5)").unwrap();
@@ -163,20 +163,20 @@ mod tests {
         for a in &parts {
             for b in &parts {
                 let want = k.select(Axis(0), &places(a)).select(Axis(1), &places(b));
-                let v = Array2::from_shape_simple_fn((want.ncols(), 2), || rng.normal());
+                let v = rng.normals((want.ncols(), 2));
                 let got = pair.product(a.clone(), b.clone(), &v.clone().into()).unwrap().into_host().unwrap();
                 assert!((&got - &want.dot(&v)).iter().all(|d| d.abs() < 1e-12), "{a:?} {b:?}");
                 let block = pair.block(a.clone(), b.clone()).unwrap().into_host().unwrap();
                 assert!((&block - &want).iter().all(|d| d.abs() < 1e-12), "{a:?} {b:?}");
                 let both = pair.both_ways(a.clone(), b.clone()).unwrap();
                 assert_eq!(both.product(&v.clone().into()).unwrap().into_host().unwrap(), got);
-                let w = Array2::from_shape_simple_fn((want.nrows(), 2), || rng.normal());
+                let w = rng.normals((want.nrows(), 2));
                 let back = both.transposed_product(&w.clone().into()).unwrap().into_host().unwrap();
                 assert!((&back - &want.t().dot(&w)).iter().all(|d| d.abs() < 1e-12), "{a:?} {b:?}");
             }
         }
         let operator = KernelOperator::new(&kernel, x.view(), Precision::F64, Device::Cpu).unwrap();
-        let v = Array2::from_shape_simple_fn((3, 2), || rng.normal());
+        let v = rng.normals((3, 2));
         let (rows, columns) = (Part::Range(10..30), Part::Rows(&listed));
         let want = k.select(Axis(0), &(10..30).collect::<Vec<_>>()).select(Axis(1), &listed);
         let got = operator.product_panel(&rows, &columns, &v.clone().into()).unwrap().into_host().unwrap();

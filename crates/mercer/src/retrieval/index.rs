@@ -11,9 +11,9 @@
 
 use super::kept::{blurred_queries, rounded};
 use super::{Blurred, Metric};
+use crate::bundle::{check, checksum, header_bytes, map};
 use crate::data::{Schema, Target, check_finite, write_atomically};
 use crate::finite::finite_json;
-use crate::model::{check, checksum, header_bytes, map};
 use crate::{Error, Result, fail_if};
 use memmap2::Mmap;
 use ndarray::{Array2, ArrayView1, ArrayView2};

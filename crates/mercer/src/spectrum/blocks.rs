@@ -112,8 +112,8 @@ impl Spectrum {
         // The pairs are found: an interrupt during the certificate does not lose them.
         let _keeps = problem.context.keeps_best();
         let certificate = Certificate::measure_blocks(problem, &solution, held_out)?;
-        let Solution { eigenvalues, features, coefficients, training, notes, .. } = solution;
-        let by_samples = None;
+        let Solution { eigenvalues, features, coefficients, notes, .. } = solution;
+        let (by_samples, training) = (None, None);
         let spectrum =
             Spectrum { eigenvalues, certificate, origin, notes, training, features, coefficients, by_samples };
         spectrum.require_finite()?;

@@ -120,8 +120,7 @@ mod tests {
 
     #[test]
     fn blocks_add_up_to_the_covariance() {
-        let mut rng = Rng::new(1);
-        let x = Array2::from_shape_simple_fn((BLOCK + 5, 7), || rng.normal());
+        let x = Rng::new(1).normals((BLOCK + 5, 7));
         let want = x.t().dot(&x) / x.nrows() as f64;
         let rows = |rows: Range<usize>| x.slice(s![rows, ..]);
         let double = covariance(x.nrows(), 7, &Silent, |r| Ok(rows(r).to_owned())).unwrap();

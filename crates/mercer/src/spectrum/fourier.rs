@@ -6,7 +6,7 @@ use super::random_features::{Form, RandomFeatures, require};
 use super::ritz::{MOST_RITZ_POINTS, ritz_pairs};
 use super::{BlockProblem, BlockSize, Method, Problem, Sampling, Size, Solution};
 use crate::context::ONE_STEP;
-use crate::kernel::{Formula, Kernel, with_formula};
+use crate::kernel::{Formula, Kernel, Lift, with_formula};
 use crate::operator::{Extension, Precision};
 use crate::options::{Entry, Opt};
 use crate::rng::Rng;
@@ -120,7 +120,8 @@ impl RandomFeatures {
     pub fn fourier(kernel: &Kernel, d: usize, features: usize, sampling: Sampling, seed: u64) -> Result<Self> {
         if let Some(base) = kernel.bases().into_iter().find(|base| !base.is_shift_invariant()) {
             return Err(Error::input(format!(
-                "random Fourier features need a kernel of x−x' alone, and {base} is not; use the Nyström method"
+                "random Fourier features need a kernel of x−x' alone, and {base} is not; use {nystrom}",
+                nystrom = crate::advice!(Nystrom)
             )));
         }
         kernel.check_columns(d)?;
@@ -194,7 +195,7 @@ fn draw<F: Formula>(formula: &F, d: usize, count: usize, sampling: Sampling, rng
     let ω = normals.slice_move(s![.., ..d]);
     // ω·(x/ℓ) = (ω/ℓ)·x
     match formula.columns() {
-        Some(lengthscales) if !F::LIFTS_FIRST => ω / ArrayView1::from(lengthscales),
+        Some(lengthscales) if !matches!(formula.lift(d), Lift::Circles(_)) => ω / ArrayView1::from(lengthscales),
         _ => ω,
     }
 }

@@ -3,9 +3,9 @@
 use super::EigenPairs;
 use super::krylov::{TopPairs, block_size, largest_basis};
 use super::ritz::padded;
+use crate::bundle::Bundle;
 use crate::compute::Device;
 use crate::linalg::{Panel, Sharding, eigh};
-use crate::model::Bundle;
 use crate::operator::Operator;
 use crate::rng::Rng;
 use crate::training::{Identity, Run, Saving, Task};
@@ -206,10 +206,6 @@ impl Task for Iteration<'_> {
         Ok(format!("{done} of {} pairs done, worst residual {residual:.1e}", self.k))
     }
 
-    fn saves_anywhere(&self) -> bool {
-        true
-    }
-
     /// The basis and its images; all else follows from them.
     fn save(&mut self, bundle: &mut Bundle) -> Result<()> {
         bundle.set("products", self.products);
@@ -252,7 +248,7 @@ fn random_vectors(seed: u64, [n, b]: [usize; 2], operator: &dyn Operator, device
     for _ in 0..rows.start * b {
         rng.normal();
     }
-    let own = Array2::from_shape_simple_fn((rows.len(), b), || rng.normal());
+    let own = rng.normals((rows.len(), b));
     Panel::sharded(device, &sharding, own)
 }
 

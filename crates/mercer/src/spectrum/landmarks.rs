@@ -1,3 +1,5 @@
+//! How the landmarks of the Nyström method are chosen.
+
 use super::by_name;
 use super::device_landmarks::{DeviceDistances, choosing_device, greedy_pivots, leverage};
 use crate::compute::Device;
@@ -428,8 +430,7 @@ mod tests {
     /// The definition: the residual matrix `K − K_P (K_PP)⁻¹ K_Pᵀ` updated whole.
     #[test]
     fn pivots_are_those_of_the_dense_residual() {
-        let mut rng = Rng::new(5);
-        let x = Array2::from_shape_simple_fn((90, 3), || rng.normal());
+        let x = Rng::new(5).normals((90, 3));
         let operator = operator("0.5*rbf(1) + linear", &x);
         let mut residual = operator.to_dense(&Silent).unwrap();
         let mut want = vec![];

@@ -49,14 +49,14 @@ pub use random_features::RandomFeatures;
 pub(crate) use ritz::over_roots;
 pub use ritz::rayleigh_ritz;
 pub use sampling::Sampling;
-pub(crate) use saved::{FEATURES, features};
+pub(crate) use saved::features;
 
 pub use crate::operator::{Extension, Features, Points};
 
+use crate::bundle::Bundle;
 use crate::compute::Math;
 use crate::data::Rows;
 use crate::finite::finite_rows;
-use crate::model::Bundle;
 use crate::operator::{KernelOperator, Operator, Precision, profile_bytes};
 use crate::options::Builds;
 use crate::{Error, FitContext, Result, fail_if};
@@ -103,8 +103,10 @@ impl<'a> Problem<'a> {
     pub fn kernel(&self, what: &str) -> Result<&'a KernelOperator<'a>> {
         self.operator.kernel().ok_or_else(|| {
             Error::input(format!(
-                "{what} need a kernel with a formula, and {} has none; use the Krylov method, the Nyström method or networks",
-                self.operator.describe()
+                "{what} need a kernel with a formula, and {} has none; use {krylov}, {nystrom} or networks",
+                self.operator.describe(),
+                krylov = crate::advice!(Krylov),
+                nystrom = crate::advice!(Nystrom)
             ))
         })
     }
@@ -122,7 +124,7 @@ impl<'a> Problem<'a> {
             self.context.budget.require(
                 format!("what the kernel {} needs of {n} images", kernel.formula()),
                 profile_bytes(kernel.formula(), n, d, kernel.precision()),
-                "use fewer images or layers, or use single precision",
+                concat!("use fewer images or layers, or ", crate::advice!(SinglePrecision)),
             )?;
         }
         self.check_magnitude()
@@ -162,11 +164,18 @@ pub trait Method {
     /// Finds the pairs.
     fn solve(&self, problem: &Problem) -> Result<Solution>;
 
+    /// Certifies the pairs that [`Self::solve`] found, on `held_out` points where there are some. A method that found more than one
+    /// solution returns the better one.
+    fn certify(&self, problem: &Problem, found: Solution, held_out: Option<Points<'_>>) -> Result<Certified> {
+        Certified::measure(problem, found, held_out)
+    }
+
     /// Finds the pairs where the points are not in memory; few methods can.
     fn solve_blocks(&self, _problem: &BlockProblem) -> Result<Solution> {
         Err(Error::input(format!(
-            "the method {} needs all points in memory; use random Fourier features or the Nyström method",
-            self.name()
+            "the method {} needs all points in memory; use random Fourier features or {nystrom}",
+            self.name(),
+            nystrom = crate::advice!(Nystrom)
         )))
     }
 
@@ -254,20 +263,38 @@ pub struct Solution {
     pub at_points: Option<Array2<f64>>,
     /// The eigenvalue after the last, where the method knows it.
     pub next: Option<f64>,
-    /// How networks were trained, where they were.
-    pub training: Option<neural::Training>,
+    /// Of pairs of trained networks, what is known of their training.
+    pub networks: Option<neural::TrainedPairs>,
     /// Warnings for the user, such as a tolerance that was not reached.
     pub notes: Vec<String>,
-    /// The pairs of the same networks before training; returned instead where they are better on held-out points.
-    pub untrained: Option<Box<Solution>>,
 }
 
 impl Solution {
     /// Eigenvalues and their functions.
     pub fn new(eigenvalues: Vec<f64>, functions: Extension) -> Self {
         let Extension { features, coefficients } = functions;
-        let (at_points, next, training, untrained) = (None, None, None, None);
-        Solution { eigenvalues, features, coefficients, at_points, next, training, notes: vec![], untrained }
+        let (at_points, next, networks) = (None, None, None);
+        Solution { eigenvalues, features, coefficients, at_points, next, networks, notes: vec![] }
+    }
+}
+
+/// A solution and how good its pairs are. Example: [`Method::certify`] of `tests/neural_spectra.rs`.
+pub struct Certified {
+    /// The pairs.
+    pub solution: Solution,
+    /// Their certificate.
+    pub certificate: Certificate,
+}
+
+impl Certified {
+    /// Measures the pairs of `solution` on `held_out` points, or on the fitted ones when there are none.
+    pub fn measure(problem: &Problem, mut solution: Solution, held_out: Option<Points<'_>>) -> Result<Certified> {
+        let mut certificate = Certificate::measure(problem, &solution, held_out)?;
+        if let Some(negative) = Negative::of(problem.operator, &problem.context)? {
+            certificate.has_negative(&negative, &solution.eigenvalues);
+            solution.notes.push(negative.note());
+        }
+        Ok(Certified { solution, certificate })
     }
 }
 
@@ -361,16 +388,7 @@ impl Spectrum {
         let origin = Origin { outputs, ..origin };
         // The pairs are found: an interrupt during the certificate does not lose them.
         let _keeps = problem.context.keeps_best();
-        let certificate = Certificate::measure(problem, &solution, held_out)?;
-        let (mut solution, mut certificate) = neural::unless_worse(problem, solution, certificate, held_out)?;
-        if let Some(negative) = Negative::of(operator, &problem.context)? {
-            certificate.has_negative(&negative, &solution.eigenvalues);
-            solution.notes.push(negative.note());
-        }
-        if let Some(missed) = neural::Missed::by(&solution, problem)? {
-            certificate.has_missed(&missed, &solution.eigenvalues);
-            solution.notes.push(missed.note(&solution.eigenvalues));
-        }
+        let Certified { solution, certificate } = method.certify(problem, solution, held_out)?;
         let by_samples = match (operator.low_rank(), operator.points(), solution.features.inputs()) {
             (Some(functions), Some(x), Some(_)) => {
                 let psi = solution.features.project(x.into(), solution.coefficients.view())?;
@@ -378,7 +396,8 @@ impl Spectrum {
             }
             _ => None,
         };
-        let Solution { eigenvalues, features, coefficients, training, notes, .. } = solution;
+        let Solution { eigenvalues, features, coefficients, networks, notes, .. } = solution;
+        let training = networks.map(|networks| networks.training);
         let spectrum =
             Spectrum { eigenvalues, certificate, origin, notes, training, features, coefficients, by_samples };
         spectrum.require_finite()?;

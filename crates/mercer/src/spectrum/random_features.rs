@@ -2,10 +2,10 @@
 
 use super::covariance::{covariance, covariance_on, principal_pairs};
 use super::{BlockProblem, Problem, Sampling, Solution, check_columns};
+use crate::bundle::Bundle;
 use crate::compute::Device;
 use crate::data::Rows;
 use crate::linalg::{Panel, matmul_into};
-use crate::model::Bundle;
 use crate::operator::memory::zeros;
 use crate::operator::{Extension, Features, Points, Precision, Real, in_precision, ranges, typed};
 use crate::options::{Kind, Opt};

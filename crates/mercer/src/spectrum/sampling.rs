@@ -33,9 +33,9 @@ impl Sampling {
     /// `count` vectors of `d + extra` standard normals, `[count, d + extra]`; the first `d` of each are the direction.
     pub(crate) fn normals(self, count: usize, d: usize, extra: usize, rng: &mut Rng) -> Array2<f64> {
         match self {
-            Sampling::Plain => Array2::from_shape_simple_fn((count, d + extra), || rng.normal()),
+            Sampling::Plain => rng.normals((count, d + extra)),
             Sampling::Orthogonal => {
-                let mut z = Array2::from_shape_simple_fn((count, d + extra), || rng.normal());
+                let mut z = rng.normals((count, d + extra));
                 for start in (0..count).step_by(d) {
                     orthogonalise(z.slice_mut(s![start..count.min(start + d), ..d]), rng);
                 }

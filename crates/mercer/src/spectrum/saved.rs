@@ -2,10 +2,9 @@
 
 use super::neural::NetworkFeatures;
 use super::{Features, Origin, RandomFeatures, Spectrum};
-use crate::apply::read;
+use crate::bundle::Bundle;
 use crate::compute::Device;
 use crate::data::Schema;
-use crate::model::Bundle;
 use crate::operator::{Extension, KernelFeatures, RowFeatures, SampleFeatures};
 use crate::{Error, Registry, Result, fail_if};
 use ndarray::Array2;
@@ -64,7 +63,7 @@ impl Spectrum {
 
     /// The same, for a spectrum of kernels or features from outside the crate. `examples/own_kernel.rs` uses it.
     pub fn load_with(path: &Path, device: Device, registry: &Registry) -> Result<Spectrum> {
-        read(path, registry, |bundle, kind| match kind {
+        Bundle::read_as(path, registry, |bundle, kind| match kind {
             Spectrum::KIND => Spectrum::unpack(bundle, device),
             _ => Err(Error::input(format!("holds a model of kind '{kind}', not a spectrum"))),
         })
@@ -136,7 +135,7 @@ impl Spectrum {
 }
 
 /// The kinds of features that [`features`] reads.
-pub(crate) const FEATURES: [&str; 6] = [
+const FEATURES: [&str; 6] = [
     NetworkFeatures::KIND,
     KernelFeatures::KIND,
     SampleFeatures::KIND,
@@ -154,5 +153,33 @@ pub(crate) fn features(kind: &str, bundle: &Bundle, device: Device) -> Result<Bo
         RandomFeatures::FOURIER | RandomFeatures::POSITIVE => Ok(Box::new(RandomFeatures::load(kind, bundle)?)),
         RowFeatures::KIND => Ok(Box::new(RowFeatures::load(bundle)?)),
         other => bundle.registry().load_features(other, bundle, device),
+    }
+}
+
+/// Reads features from outside the crate back.
+type LoadFeatures = Box<dyn Fn(&Bundle, Device) -> Result<Box<dyn Features>> + Send + Sync>;
+
+impl Registry {
+    /// With features of the kind `name`, which [`Features::save`] returns; `load` is the counterpart of that method.
+    pub fn features(
+        self,
+        name: &'static str,
+        load: impl Fn(&Bundle, Device) -> Result<Box<dyn Features>> + Send + Sync + 'static,
+    ) -> Result<Registry> {
+        let mut taken = FEATURES.into_iter().chain(self.all::<LoadFeatures>().map(|(known, _)| known));
+        fail_if!(taken.any(|known| known == name), "there are features called `{name}` already");
+        drop(taken);
+        Ok(self.with::<LoadFeatures>(name, Box::new(load)))
+    }
+
+    /// The registered features of that kind, read from a model.
+    fn load_features(&self, kind: &str, bundle: &Bundle, device: Device) -> Result<Box<dyn Features>> {
+        match self.all::<LoadFeatures>().find(|(name, _)| *name == kind) {
+            Some((_, load)) => load(bundle, device),
+            None => Err(Error::input(format!(
+                "the model holds features of kind `{kind}`, which are none of this crate's; register them by \
+                 `Registry::features(\"{kind}\", …)`, and load the model with that registry (`load_with`)"
+            ))),
+        }
     }
 }

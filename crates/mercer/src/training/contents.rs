@@ -1,6 +1,6 @@
 //! Numbers, matrices and optimizers in a checkpoint.
 
-use crate::model::Bundle;
+use crate::bundle::Bundle;
 use crate::net::Optimizer;
 use crate::{Result, fail_if};
 use ndarray::Array2;

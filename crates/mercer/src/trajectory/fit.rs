@@ -3,7 +3,8 @@
 use super::functions::{Functions, Values};
 use super::networks::centred;
 use super::{FittedTrajectory, Method, Settings, Swag, Trajectory, predictive};
-use crate::classifier::{Classifier, Labelled};
+use crate::classifier::Classifier;
+use crate::data::Dataset;
 use crate::laplace::fit as laplace;
 use crate::laplace::likelihood::Likelihood;
 use crate::laplace::passes::{Hidden, Passes};
@@ -11,7 +12,7 @@ use crate::laplace::search::{Searched, search};
 use crate::rng::Rng;
 use crate::spectrum::Origin;
 use crate::{FitContext, Result, fail_if};
-use ndarray::{Array2, ArrayView2, Axis};
+use ndarray::{ArrayView2, Axis, CowArray, Ix2};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -21,8 +22,8 @@ impl Settings {
     pub fn fit(
         &self,
         trajectory: &Trajectory,
-        data: &Labelled,
-        validation: &Labelled,
+        data: &Dataset,
+        validation: &Dataset,
         context: &FitContext,
     ) -> Result<FittedTrajectory> {
         let all = (0..validation.n()).collect();
@@ -34,8 +35,8 @@ impl Settings {
     pub fn fit_on(
         &self,
         trajectory: &Trajectory,
-        data: &Labelled,
-        validation: &Labelled,
+        data: &Dataset,
+        validation: &Dataset,
         choices: &[Vec<usize>],
         context: &FitContext,
     ) -> Result<Vec<FittedTrajectory>> {
@@ -58,7 +59,7 @@ impl Settings {
             notes: vec![],
         };
         let values = match untuned.functions {
-            Some(_) => Some(untuned.values(validation.x.view(), context)?),
+            Some(_) => Some(untuned.values(validation.x.to_f64().view(), context)?),
             None => None,
         };
         let tuned = |rows: &Vec<usize>| {
@@ -67,7 +68,7 @@ impl Settings {
                 let likelihood = Likelihood::of(last, &validation.select(rows))?;
                 let values = (mean.select(Axis(0), rows), f.select(Axis(0), rows));
                 fitted.found = self.scale(&values, &likelihood, context.seed)?;
-                fitted.note_end("scale of the covariance", &fitted.found.clone());
+                fitted.notes.extend(fitted.found.note_of_end("scale of the covariance"));
             }
             fitted.origin.seconds = start.elapsed().as_secs_f64();
             Ok(fitted)
@@ -75,7 +76,7 @@ impl Settings {
         choices.iter().map(tuned).collect()
     }
 
-    fn check(&self, trajectory: &Trajectory, data: &Labelled) -> Result<()> {
+    fn check(&self, trajectory: &Trajectory, data: &Dataset) -> Result<()> {
         fail_if!(data.n() == 0, "there are no rows to fit the posterior at");
         fail_if!(self.rows < 2, "at least two rows are needed for the eigenfunctions, not {}", self.rows);
         fail_if!(!self.predictive.is_possible(), "draws must be one at least, and a million at most");
@@ -93,13 +94,13 @@ impl Settings {
     }
 
     /// Rows of `data`, drawn at random where there are too many.
-    fn chosen(&self, data: &Labelled, seed: u64) -> Array2<f64> {
+    fn chosen<'a>(&self, data: &'a Dataset, seed: u64) -> CowArray<'a, f64, Ix2> {
         if data.n() <= self.rows {
-            return data.x.clone();
+            return data.x.to_f64();
         }
         let mut rows = Rng::new(seed).fork(0x726f_7773).sample(data.n(), self.rows);
         rows.sort_unstable();
-        data.x.select(Axis(0), &rows)
+        data.x.select(&rows).into_f64().into()
     }
 
     /// The networks that predictions pass through, and functions of them, at rows `x` `[n, d]`.
@@ -150,6 +151,6 @@ impl Settings {
 }
 
 /// The temperature with the least loss of `softmax(s/T)` for scores `[n, C]` of labelled rows.
-pub(super) fn temperature(network: &Classifier, scores: ArrayView2<f64>, data: &Labelled) -> Result<Searched> {
+pub(super) fn temperature(network: &Classifier, scores: ArrayView2<f64>, data: &Dataset) -> Result<Searched> {
     laplace::temperature(&scores.to_owned(), &Likelihood::of(network, data)?)
 }

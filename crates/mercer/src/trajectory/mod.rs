@@ -16,12 +16,11 @@
 //! ```
 //! # let folder = tempfile::tempdir()?;
 //! use mercer::apply::Predict;
-//! use mercer::classifier::{Cases, Classifier, Labelled, Measure, Settings as Training, Snapshots, snapshot_files, train};
+//! use mercer::classifier::{Cases, Classifier, Measure, Settings as Training, Snapshots, snapshot_files, train};
 //! use mercer::trajectory::{Method, Settings, Swag, Trajectory};
 //! use mercer::{Device, FitContext, data};
 //!
-//! let (fit, other) = data::open("digits", &Default::default())?.split(0.3, 0)?;
-//! let (fit, other) = (Labelled::of(&fit)?, Labelled::of(&other)?);
+//! let (fit, other) = data::open("digits", &Default::default())?.with_classes()?.split(0.3, 0)?;
 //! let start = Classifier::new("dense(32) bn relu dense(10)", &fit, Device::Cpu, 0)?;
 //! let snapshots = Some(Snapshots { every: Some(10), ..Snapshots::new(folder.path()) });
 //! let training = Training { epochs: 12, batch: 64, snapshots, ..Training::default() };
@@ -30,16 +29,18 @@
 //!
 //! let trajectory = Trajectory::open(folder.path(), Device::Cpu)?;
 //! let fitted = Settings::new(Method::Eigenfunctions { functions: 4 }).fit(&trajectory, &fit, &other, &FitContext::default())?;
-//! let cases = Cases::of(fitted.scores(other.x.view())?.view(), &other.labels);
+//! let labels = other.target()?.labels_for(&trajectory.last().classes)?;
+//! let cases = Cases::of(fitted.scores(other.x.to_f64().view())?.view(), &labels);
 //! assert!(fitted.passes() == 6 && cases.measure(Measure::Accuracy) > 0.9);
 //! assert!(fitted.found.value > 0.0 && fitted.eigenvalues().len() == 4); // s, and μ
 //!
-//! let mut average = trajectory.average(fit.x.view())?; // SWA
-//! average.recompute_statistics(other.x.view())?; // its batch norms, measured at other rows
+//! let mut average = trajectory.average(fit.x.to_f64().view())?; // SWA
+//! average.recompute_statistics(&other.x)?; // its batch norms, measured at other rows
 //! assert_eq!(Swag::of(&trajectory, 5)?.deviations.len(), 5);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod entries;
 mod fit;
 mod fitted;
 mod functions;
@@ -48,6 +49,7 @@ mod predictive;
 mod swag;
 
 pub use crate::laplace::{Predictive, Searched};
+pub(crate) use entries::Made;
 pub use fitted::FittedTrajectory;
 pub use networks::Trajectory;
 pub use swag::Swag;
@@ -96,6 +98,15 @@ impl Method {
             Method::Networks => "networks",
             Method::Eigenfunctions { .. } => "eigenfunctions",
             Method::Ritz { .. } => "ritz",
+        }
+    }
+
+    /// Passes through a network that a prediction takes, of so many networks.
+    pub fn passes(self, networks: usize) -> usize {
+        match self {
+            Method::Last | Method::Swa | Method::Ritz { .. } => 1,
+            Method::Swag { draws, .. } => draws,
+            Method::Networks | Method::Eigenfunctions { .. } => networks,
         }
     }
 

@@ -3,6 +3,7 @@
 
 pub use mercer::FitContext;
 pub use mercer::compute::{Device, Tensor};
+use mercer::data::{Dataset, Target};
 pub use mercer::kernel::Kernel;
 pub use mercer::operator::{KernelOperator, Operator, Precision, gram, gram_cross};
 pub use mercer::rng::Rng;
@@ -10,10 +11,30 @@ pub use mercer::spectrum::{Exact, Krylov, Method, Problem, Spectrum, Standing};
 pub use ndarray::{Array1, Array2, Array3, ArrayBase, ArrayView1, ArrayView2, Axis, Data, Ix2, s};
 use std::path::PathBuf;
 
+/// Rows `[n, d]` with a class each, by its place among names.
+pub fn of_classes(x: Array2<f64>, labels: Vec<usize>, names: Vec<String>) -> Dataset {
+    Dataset::new("rows", x, Some(Target::Classes { labels, names })).unwrap()
+}
+
+/// Rows `[n, d]` with a number each.
+pub fn of_numbers(x: Array2<f64>, numbers: Vec<f64>) -> Dataset {
+    Dataset::new("rows", x, Some(Target::Values(numbers))).unwrap()
+}
+
+/// The classes of rows, to look at or to change.
+pub fn labels(data: &mut Dataset) -> &mut Vec<usize> {
+    let Some(Target::Classes { labels, .. }) = &mut data.y else { panic!("the rows have no classes") };
+    labels
+}
+
+/// The classes of rows by their places, or their numbers.
+pub fn targets(data: &Dataset) -> Vec<f64> {
+    data.target().unwrap().values()
+}
+
 /// Standard normal numbers `[n, d]`.
 pub fn normal(n: usize, d: usize, seed: u64) -> Array2<f64> {
-    let mut rng = Rng::new(seed);
-    Array2::from_shape_simple_fn((n, d), || rng.normal())
+    Rng::new(seed).normals((n, d))
 }
 
 /// Uniform on `[−half_width, half_width]`, `[n, d]`.

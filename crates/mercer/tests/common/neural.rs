@@ -4,7 +4,9 @@
 use mercer::Interrupt;
 use mercer::compute::{Control, Device, Math, Rule, Small, Tensor, small};
 use mercer::rng::Rng;
-use mercer::spectrum::neural::{FunctionOperator, Functions, Kind, Points, Settings, Stop, Trained, train};
+use mercer::spectrum::neural::{
+    FunctionOperator, Functions, Kind, Objective, Points, Settings, Step, Stop, Trained, train,
+};
 use mercer::{FitContext, Progress, Result, Silent};
 use ndarray::Array2;
 
@@ -97,4 +99,33 @@ impl Batch {
         let unbiased = batches.unbiased(&psi, &c, &r, &mut room).unwrap().to_host().unwrap();
         Batch { x: points.x, psi, image, covariance: c.to_host().unwrap(), r: r.to_host().unwrap(), unbiased }
     }
+
+    /// ψ `[k, B]` of functions with one output, in double precision.
+    pub fn values(&self) -> Array2<f64> {
+        let values = self.psi.to_host().unwrap().into_iter().map(f64::from).collect();
+        Array2::from_shape_vec((self.psi.shape()[0], self.psi.shape()[1]), values).unwrap()
+    }
+
+    /// The objective's loss and gradient `[P]` here.
+    pub fn gradient(&self, objective: &mut dyn Objective, functions: &mut Functions) -> (f64, Vec<f32>) {
+        let [covariance, r] = [&self.covariance, &self.r].map(|form| Small::from_host(Device::Cpu, form).unwrap());
+        let mut control = Control::new(Device::Cpu, 1, objective.eigenvalues(functions.count())).unwrap();
+        let mut gradient = Tensor::zeros(Device::Cpu, &[0]).unwrap();
+        let values = (&self.x, &self.psi, &self.image);
+        let mut step = Step::alone(values, (&covariance, &r), &mut control, functions, &mut gradient);
+        objective.step(&mut step).unwrap();
+        let report = control.report(1).unwrap();
+        assert_eq!(report.failure, None);
+        (report.record[0], gradient.to_host().unwrap())
+    }
+}
+
+/// What `see` makes of the functions at the parameters `θ + h·d`; θ is put back.
+pub fn moved<T>(functions: &mut Functions, d: &[f32], h: f32, see: impl FnOnce(&mut Functions) -> T) -> T {
+    let here = functions.parameters().trained.to_host().unwrap();
+    let there: Vec<f32> = here.iter().zip(d).map(|(t, d)| t + h * d).collect();
+    functions.parameters_mut().trained.copy_from_host(&there).unwrap();
+    let seen = see(functions);
+    functions.parameters_mut().trained.copy_from_host(&here).unwrap();
+    seen
 }

@@ -7,6 +7,7 @@ use crate::compute::Math;
 use crate::{Error, Result};
 use cudarc::cublas::{result, sys};
 use std::ffi::c_void;
+use std::sync::MutexGuard;
 
 /// cuBLAS on the compute stream, created by the first product, and its workspace. The workspace is ours, because recording
 /// products into a graph requires that.
@@ -69,6 +70,14 @@ impl Gpu {
     pub(super) fn blas_ready(&'static self) -> Result<()> {
         self.bind();
         lock(&self.blas).handle(self).map(drop)
+    }
+
+    /// cuBLAS for a call on this thread alone, as long as the lock is held; none where it cannot be had, and the device has failed.
+    fn locked_blas(&'static self) -> Option<(MutexGuard<'static, Blas>, sys::cublasHandle_t)> {
+        let mut blas = lock(&self.blas);
+        let handle = blas.handle(self).map_err(|error| self.fail(error.to_string())).ok()?;
+        self.bind();
+        Some((blas, handle))
     }
 
     /// `C_j ← α A_j B_j + β C_j`, `A` `[m, p]`, `B` `[p, n]`, `C` `[m, n]`, for `count` matrices, in f32 with factors rounded
@@ -166,12 +175,7 @@ impl Gpu {
         if n * m == 0 {
             return;
         }
-        let mut blas = lock(&self.blas);
-        let handle = match blas.handle(self) {
-            Ok(handle) => handle,
-            Err(error) => return self.fail(error.to_string()),
-        };
-        self.bind();
+        let Some((_held, handle)) = self.locked_blas() else { return };
         // Column-major, the memory of L is the upper triangle Lᵀ.
         let operation =
             if transposed { sys::cublasOperation_t::CUBLAS_OP_N } else { sys::cublasOperation_t::CUBLAS_OP_T };
@@ -210,12 +214,7 @@ impl Gpu {
         if m == 0 || n == 0 || count == 0 {
             return;
         }
-        let mut blas = lock(&self.blas);
-        let handle = match blas.handle(self) {
-            Ok(handle) => handle,
-            Err(error) => return self.fail(error.to_string()),
-        };
-        self.bind();
+        let Some((_held, handle)) = self.locked_blas() else { return };
         // cuBLAS is column-major and sees the transposes of our matrices, so we ask it for Cᵀ = Bᵀ Aᵀ.
         // SAFETY: the caller promises that the matrices lie within their buffers.
         let queued = unsafe {

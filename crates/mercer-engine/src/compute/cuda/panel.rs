@@ -9,14 +9,14 @@ use super::memory::Buffer;
 use super::module::kernels;
 use crate::Result;
 use crate::compute::Math;
-use crate::linalg::Part;
+use crate::compute::Part;
 use std::ops::Range;
 
 /// Rows that one block sums, unless that gives more than [`MAX_CHUNKS`] partial sums.
 const CHUNK_ROWS: usize = 1024;
 const MAX_CHUNKS: usize = 1024;
 /// Advice when a panel does not fit into device memory.
-const ADVICE: &str = "ask for fewer pairs or a smaller rank, use fewer points, or use the CPU";
+const ADVICE: &str = concat!("ask for fewer pairs or a smaller rank, use fewer points, or ", advice!(UseCpu));
 
 kernels!(include_str!("panel.cu"));
 

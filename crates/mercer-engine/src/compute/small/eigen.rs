@@ -4,8 +4,7 @@ use super::{Small, Vector};
 use crate::Result;
 use crate::compute::control::{Control, NonFinite};
 use crate::compute::cuda::small as cuda;
-use crate::compute::tensor::Device;
-use crate::linalg::{self, matmul};
+use crate::dense::{self, matmul};
 use ndarray::{Array1, Array2, Axis, s};
 
 /// Eigenvalues `[1, p]` in descending order and the eigenvectors as columns `[p, p]`, of symmetric `A` `[p, p]` (its lower
@@ -21,7 +20,7 @@ pub fn eigh(a: &Small, control: &mut Control, values: &mut Small, vectors: &mut 
     if control.failed() {
         return Ok(());
     }
-    match linalg::eigh(Device::Cpu, a.host().view()) {
+    match dense::eigh(a.host().view()) {
         Ok((λ, u)) if λ.iter().all(|λ| λ.is_finite()) => {
             values.set(Array1::from(λ).insert_axis(Axis(0)));
             vectors.set(u);
@@ -68,14 +67,14 @@ pub fn top_pairs(
 
 /// `W = U Λ^(−1/2)` over the kept directions of `Σ = UΛUᵀ`, then `WᵀΠW = VMVᵀ` and `A = WV`.
 fn host_pairs(sigma: &Array2<f64>, pi: &Array2<f64>, k: usize, floor: f64) -> Result<(Vec<f64>, Array2<f64>)> {
-    let (λ, u) = linalg::eigh(Device::Cpu, sigma.view())?;
+    let (λ, u) = dense::eigh(sigma.view())?;
     let rank = λ.iter().take_while(|&&l| l > floor * λ[0] && l > 0.0).count();
     let mut w = u.slice(s![.., ..rank]).to_owned();
     for (mut column, l) in w.axis_iter_mut(Axis(1)).zip(&λ) {
         column /= l.sqrt();
     }
     let t = matmul(w.t(), matmul(pi.view(), w.view()).view());
-    let (μ, v) = linalg::eigh(Device::Cpu, ((&t + &t.t()) * 0.5).view())?;
+    let (μ, v) = dense::eigh(((&t + &t.t()) * 0.5).view())?;
     let k = k.min(rank);
     Ok((μ[..k].to_vec(), matmul(w.view(), v.slice(s![.., ..k]))))
 }

@@ -4,8 +4,7 @@ use super::{Small, allocate};
 use crate::Result;
 use crate::compute::control::{Control, NonFinite};
 use crate::compute::cuda::{Arg, args, small as cuda};
-use crate::compute::tensor::Device;
-use crate::linalg::{self, Cholesky};
+use crate::dense::{self, Cholesky};
 use ndarray::{Array2, ArrayView2, ShapeBuilder};
 
 /// Unit lower triangular `M` from symmetric `R` `[k, k]`: `M_ji = −R_ij/R_ii` for `i < j`. Columns with
@@ -67,7 +66,7 @@ pub fn cholesky(a: &Small, control: &mut Control, l: &mut Small) -> Result<()> {
     }
     match with_jitter(a.host()) {
         Ok(factor) => {
-            let lower = factor.lower()?;
+            let lower = factor.lower();
             l.set(Array2::from_shape_fn((k, k).f(), |(i, j)| if j <= i { lower[(i, j)] } else { 0.0 }));
         }
         Err(_) => control.note(NonFinite::Problem),
@@ -79,7 +78,7 @@ fn with_jitter(a: &Array2<f64>) -> Result<Cholesky<f64>> {
     let size = (a.diag().sum() / a.nrows() as f64).max(f64::MIN_POSITIVE);
     let mut jitter = 1e-7 * size;
     loop {
-        let factor = Cholesky::new(Device::Cpu, (a + Array2::<f64>::eye(a.nrows()) * jitter).view());
+        let factor = Cholesky::new((a + Array2::<f64>::eye(a.nrows()) * jitter).view());
         if factor.is_ok() || jitter > size || !jitter.is_finite() {
             return factor;
         }
@@ -98,9 +97,9 @@ pub fn congruence(l: &Small, a: &Small, out: &mut Small) -> Result<()> {
         return Ok(());
     }
     let mut half = (a.host() + &a.host().t()) * 0.5;
-    linalg::solve_lower(lower(l), half.view_mut());
+    dense::solve_lower(lower(l), half.view_mut());
     let mut whole = half.t().to_owned();
-    linalg::solve_lower(lower(l), whole.view_mut());
+    dense::solve_lower(lower(l), whole.view_mut());
     out.set(whole);
     Ok(())
 }
@@ -115,11 +114,11 @@ pub fn solve_upper(l: &Small, x: &Small, out: &mut Small) {
     }
     let (x, diagonal) = (x.host(), l.host().diag());
     let mut scaled = Array2::from_shape_fn((k, k), |(j, i)| if j <= i { x[[j, i]] / diagonal[i] } else { 0.0 });
-    linalg::solve_lower_transposed(lower(l), scaled.view_mut());
+    dense::solve_lower_transposed(lower(l), scaled.view_mut());
     out.set(scaled);
 }
 
 fn lower(l: &Small) -> faer::MatRef<'_, f64> {
     let view: ArrayView2<'_, f64> = l.host().view();
-    linalg::view(view)
+    dense::view(view)
 }

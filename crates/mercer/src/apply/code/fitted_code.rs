@@ -3,9 +3,9 @@
 use crate::apply::reference::{check_new, matrix};
 use crate::apply::traits::{fields, saved};
 use crate::apply::{PairCertificate, Transform};
+use crate::bundle::Bundle;
 use crate::compute::Device;
 use crate::linalg::matmul;
-use crate::model::Bundle;
 use crate::operator::{Features, Points};
 use crate::rng::Rng;
 use crate::spectrum::Origin;

@@ -253,7 +253,7 @@ mod tests {
     #[test]
     fn gradients_are_those_of_differences() {
         let mut rng = Rng::new(3);
-        let mut normal = |n, k| Array2::from_shape_simple_fn((n, k), || rng.normal());
+        let mut normal = |n, k| rng.normals((n, k));
         let (z, t) = (normal(5, 6), normal(4, 6));
         let (right, lengths) = ([0, 3, 1, 1, 2], [2, 5, 6]);
         let total =

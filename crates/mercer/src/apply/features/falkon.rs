@@ -209,7 +209,7 @@ impl Fit for Falkon {
         };
         let convergence = Convergence::of(&found);
         let ([_, name, unit], ended) = (self.solver.names(), (context.interrupted(), saving.path.is_some()));
-        let advice = "use more iterations or a larger α";
+        let advice = concat!("use ", crate::advice!(MoreIterations), " or ", crate::advice!(LargerAlpha));
         let note = convergence.early_end([name, "was", unit], self.tolerance, ended, advice);
         let notes: Vec<String> = missing.into_iter().chain(note).collect();
         let features = KernelFeatures::new(&self.kernel, landmarks, context.precision, context.device);
@@ -328,7 +328,7 @@ mod tests {
 
     fn data(n: usize) -> (Array2<f64>, Target) {
         let mut rng = Rng::new(3);
-        let x = Array2::from_shape_simple_fn((n, 3), || rng.normal());
+        let x = rng.normals((n, 3));
         let y = x.rows().into_iter().map(|x| 5.0 + (2.0 * x[0]).sin() * x[1] + 0.1 * rng.normal()).collect();
         (x, Target::Values(y))
     }

@@ -3,7 +3,7 @@
 use crate::apply::features::feature_map::{FeatureFunctions, FeatureMap, Map};
 use crate::apply::features::feature_ridge::{FeatureRidge, FittedFeatureRidge};
 use crate::apply::features::ridge_head::{BLOCK, BlockHead, MOST_LEFT_OUT, Part, Solved, left_out_rows};
-use crate::apply::logistic::design::{Constant, Design, InBlocks, TakeFeatures, memory};
+use crate::apply::logistic::design::{Constant, Design, Features, InBlocks, TakeFeatures, memory};
 use crate::apply::logistic::solver::{LogisticHead, labels};
 use crate::apply::probabilities::left_out_sharpness;
 use crate::apply::solvers::monitor::Convergence;
@@ -139,7 +139,7 @@ impl FeatureLogistic {
         let rows = |rows: &[usize]| features(data.rows(rows).1);
         let shape = (rows(&data.sample().0[..1])?.ncols(), encoding.width());
         let blocks = InBlocks { pass: &pass, kept: data.sample().0, rows: &rows };
-        let design = Design::in_blocks(blocks, shape, &weights, Constant::LikeFeatures, context)?;
+        let design = Design::new(Features::InBlocks(blocks), shape, &weights, Constant::LikeFeatures, context)?;
         fail_if!(
             !(design.size > 0.0 && design.size.is_finite()),
             "every feature is constant on these points; use a kernel that tells them apart, or points that differ"
@@ -156,7 +156,7 @@ impl FeatureLogistic {
 fn prepared(map: &FeatureMap, data: &BlockDataset, context: &FitContext) -> Result<(Map, Dataset)> {
     fail_if!(
         matches!(map, FeatureMap::Eigenfunctions { .. }),
-        "eigenfunctions need all rows in memory; use random features or the Nyström method"
+        concat!("eigenfunctions need all rows in memory; use random features or ", crate::advice!(Nystrom))
     );
     let (_, some) = match map {
         FeatureMap::Nystrom { landmarks, .. } => {

@@ -3,11 +3,11 @@
 use crate::apply::features::ridge_head::memory;
 use crate::apply::reference::{check_new, matrix};
 use crate::apply::targets::Encoding;
+use crate::bundle::Bundle;
 use crate::compute::Device;
 use crate::data::Rows;
 use crate::kernel::Kernel;
 use crate::linalg::{Panel, Part, matmul};
-use crate::model::Bundle;
 use crate::operator::{Extension, Pair, Precision, RowFeatures, Side, compiles, gram};
 use crate::spectrum::{
     Krylov, Landmarks, Method, Nystrom, NystromFeatures, Origin, Problem, RandomFeatures, Sampling, features,
@@ -288,7 +288,7 @@ mod tests {
     #[test]
     fn single_precision_keeps_small_eigenvalues() {
         let mut rng = Rng::new(4);
-        let x = Array2::from_shape_simple_fn((1500, 2), || rng.normal());
+        let x = rng.normals((1500, 2));
         let y = x.rows().into_iter().map(|x| (3.0 * x[0]).sin() + (2.0 * x[1]).cos() + 1e-4 * rng.normal());
         let (y, kernel) = (Target::Values(y.collect()), Kernel::parse("rbf(2)").unwrap());
         let map = FeatureMap::Nystrom { kernel, landmarks: 300, choice: Landmarks::KMeansPlusPlus };

@@ -476,7 +476,7 @@ mod tests {
     #[test]
     fn sums_of_kernel_values_do_where_roundings_stay_small() {
         let mut rng = Rng::new(7);
-        let x = Array2::from_shape_simple_fn((5000, 3), || rng.normal());
+        let x = rng.normals((5000, 3));
         let noise = Array1::from_shape_simple_fn(5000, || 0.3 * rng.normal());
         let f: Array1<f64> = x.rows().into_iter().map(|x| (2.0 * x[0]).sin() * x[1] + 2.0).collect();
         let weights: Vec<f64> = (0..5000).map(|i| 1.0 + (i % 3) as f64).collect();

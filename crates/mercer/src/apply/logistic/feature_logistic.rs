@@ -2,7 +2,7 @@
 
 use crate::apply::class_weights::ClassWeights;
 use crate::apply::features::feature_map::{FeatureFunctions, FeatureMap, Map};
-use crate::apply::logistic::design::{Constant, Design};
+use crate::apply::logistic::design::{Constant, Design, Features};
 use crate::apply::logistic::solver::{Found, LogisticHead, labels};
 use crate::apply::probabilities::softmax_rows;
 use crate::apply::targets::Encoding;
@@ -86,7 +86,7 @@ impl Fit for FeatureLogistic {
         let at_rows = |rows: &[usize]| map.at(x.select(Axis(0), rows));
         let p = at_rows(&[0])?.ncols();
         let shape = (p, encoding.width());
-        let design = Design::new(&at_rows, shape, &weights, Constant::LikeFeatures, context)?;
+        let design = Design::new(Features::Rows(&at_rows), shape, &weights, Constant::LikeFeatures, context)?;
         fail_if!(
             !(design.size > 0.0 && design.size.is_finite()),
             "every feature is constant on these points; use a kernel that tells them apart, or points that differ"

@@ -1,6 +1,6 @@
 //! Multinomial logistic regression on given columns.
 
-use crate::apply::logistic::design::{Constant, Design};
+use crate::apply::logistic::design::{Constant, Design, Features};
 use crate::apply::logistic::solver::{LogisticHead, STEPS, labels};
 use crate::apply::probabilities::softmax_rows;
 use crate::apply::reference::check_new;
@@ -82,7 +82,7 @@ impl Fit for Logistic {
         let standard = |rows: &[usize]| Ok((x.select(Axis(0), rows) - &mean) / &scale);
         let weights = vec![1.0; n];
         let classes = encoding.width();
-        let design = Design::new(&standard, (k, classes), &weights, Constant::One, context)?;
+        let design = Design::new(Features::Rows(&standard), (k, classes), &weights, Constant::One, context)?;
         let head = LogisticHead { design: &design, labels, classes, weights: &weights, context };
         let zero = Array2::zeros((design.width(), classes));
         // The solver's L is a sum over rows.

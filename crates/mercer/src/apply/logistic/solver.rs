@@ -343,7 +343,7 @@ fn norm(a: &Array2<f64>) -> f64 {
 mod tests {
     use super::*;
     use crate::Interrupt;
-    use crate::apply::logistic::design::Constant;
+    use crate::apply::logistic::design::{Constant, Features};
     use crate::operator::Budget;
     use crate::rng::Rng;
     use ndarray::Axis;
@@ -361,7 +361,7 @@ mod tests {
     fn with_head<T>(context: &FitContext, check: impl FnOnce(&LogisticHead) -> T) -> T {
         let (phi, labels, weights) = rows();
         let features = |rows: &[usize]| Ok(phi.select(Axis(0), rows));
-        let design = Design::new(&features, (4, 3), &weights, Constant::LikeFeatures, context).unwrap();
+        let design = Design::new(Features::Rows(&features), (4, 3), &weights, Constant::LikeFeatures, context).unwrap();
         check(&LogisticHead { design: &design, labels: &labels, classes: 3, weights: &weights, context })
     }
 
@@ -421,7 +421,7 @@ mod tests {
         let none = FitContext { budget: Budget::of(least - 1), ..all };
         let (phi, ..) = rows();
         let features = |rows: &[usize]| Ok(phi.select(Axis(0), rows));
-        let refused = Design::new(&features, (4, 3), &[1.0; N], Constant::One, &none);
+        let refused = Design::new(Features::Rows(&features), (4, 3), &[1.0; N], Constant::One, &none);
         assert!(refused.err().unwrap().to_string().contains("logistic regression of 70 points on 4 features"));
     }
 

@@ -7,10 +7,10 @@ use crate::apply::{
     FeatureRidge, Fit, FittedFeatureRidge, FittedRidge, FoundKernel, KernelSearch, Learner, Predict,
     RecursiveFeatureMachine, Ridge, Saved, TriedMetric,
 };
+use crate::bundle::Bundle;
 use crate::compute::Device;
 use crate::data::Target;
 use crate::kernel::{Expression, Kernel};
-use crate::model::Bundle;
 use crate::operator::Combination;
 use crate::rng::Rng;
 use crate::spectrum::Origin;

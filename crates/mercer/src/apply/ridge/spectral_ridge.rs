@@ -1,12 +1,14 @@
+//! Ridge regression on the eigenfunctions of a spectrum.
+
 use crate::apply::class_weights::ClassWeights;
 use crate::apply::features::ridge_head::{Head, Solved, memory};
-use crate::apply::probabilities::{left_out_sharpness, sharpened};
+use crate::apply::probabilities::left_out_sharpness;
 use crate::apply::reference::check_new;
 use crate::apply::regression::on_features::OnFeatures;
 use crate::apply::regression::outcome::Outcome;
 use crate::apply::regression::{KernelOptions, Objective, Points, RANK, Regression, RegressionTask, UnderKernel};
 use crate::apply::targets::Encoding;
-use crate::apply::traits::{fields, not_kept, saved};
+use crate::apply::traits::{encoded_scores, fields, not_kept, saved};
 use crate::apply::{Alpha, FeatureMap, Fit, Predict, Tried, check_points};
 use crate::data::Target;
 use crate::kernel::Kernel;
@@ -160,24 +162,17 @@ impl Fit for SpectralRidge {
 }
 
 impl Predict for FittedSpectralRidge {
-    fields! { origin: Origin = spectrum.origin; }
+    fields! {
+        origin: Origin = spectrum.origin;
+        notes: [String] = notes;
+    }
 
     fn evaluate(&self, x: ArrayView2<f64>) -> Result<Array2<f64>> {
         check_new(x, self.spectrum.origin.d)?;
         Ok(matmul(self.spectrum.transform(x)?.view(), self.weights.view()) + &self.offset)
     }
 
-    fn decode(&self, scores: ArrayView2<f64>) -> Target {
-        self.encoding.decode(scores)
-    }
-
-    fn probabilities(&self, scores: ArrayView2<f64>) -> Option<Array2<f64>> {
-        sharpened(self.sharpness, scores)
-    }
-
-    fn notes(&self) -> &[String] {
-        &self.notes
-    }
+    encoded_scores!(encoding);
 }
 
 saved! {

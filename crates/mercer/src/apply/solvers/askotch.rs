@@ -1,7 +1,9 @@
+//! ASkotch: accelerated sketch-and-project on blocks of the kernel ridge equations.
+
 use super::{EpochSolver, Epochs, Equations, blocks, load_panel, rows_of_residual, save_panel};
+use crate::bundle::Bundle;
 use crate::compute::Device;
 use crate::linalg::{Cholesky, Panel, Part};
-use crate::model::Bundle;
 use crate::operator::cuda::Planned;
 use crate::rng::Rng;
 use crate::{FitContext, Result};

@@ -1,10 +1,12 @@
+//! Preconditioned conjugate gradients, for several right-hand sides at once.
+
 use crate::apply::HeldOutError;
 use crate::apply::reference::matrix;
 use crate::apply::solvers::low_rank_preconditioner::LowRankPreconditioner;
-use crate::apply::solvers::monitor::{Monitor, load_curves, load_panel, save_panel};
+use crate::apply::solvers::monitor::{Course, Monitor, load_panel, save_panel};
+use crate::bundle::Bundle;
 use crate::compute::Device;
 use crate::linalg::{Panel, eigh};
-use crate::model::Bundle;
 use crate::operator::Operator;
 use crate::training::{Identity, Run, Task};
 use crate::{FitContext, Result};
@@ -136,15 +138,12 @@ pub(crate) fn monitored(
         goal,
         tolerance,
         limit,
-        monitor,
+        course: monitor.begin(),
         x: start,
         descent: None,
-        best: None,
         iterations: 0,
         measured: false,
         done: false,
-        curve: vec![],
-        held_out: vec![],
     };
     let mut run = Run::new(&mut iteration, saving, context)?;
     run.run(&mut iteration)?;
@@ -160,21 +159,18 @@ struct Iteration<'a> {
     goal: Array1<f64>,
     tolerance: f64,
     limit: usize,
-    monitor: Monitor<'a>,
+    /// Its best iterate is that with the least true residual.
+    course: Course<'a>,
     /// The iterate `[n, m]`.
     x: Panel,
     /// None before a start, and before a restart.
     descent: Option<Descent>,
-    /// The iterate with the least true residual.
-    best: Option<(f64, Panel)>,
     /// Products with A.
     iterations: usize,
     /// Whether the true residual of `x` is known.
     measured: bool,
     /// Whether it has converged, or a restart does not help.
     done: bool,
-    curve: Vec<f64>,
-    held_out: Vec<HeldOutError>,
 }
 
 /// The recursion since the last start.
@@ -203,15 +199,15 @@ impl Iteration<'_> {
         self.iterations += 1;
         self.measured = true;
         let now = self.worst(&r)?;
-        if self.best.as_ref().is_none_or(|(least, _)| now < *least) {
-            self.best = Some((now, self.x.try_clone()?));
+        if self.course.best.as_ref().is_none_or(|(least, _)| now < *least) {
+            self.course.best = Some((now, self.x.try_clone()?));
         }
         Ok((r, now))
     }
 
     /// Begins at `x`, unless it is good enough.
     fn start(&mut self) -> Result<()> {
-        let before = self.best.as_ref().map_or(f64::INFINITY, |(residual, _)| *residual);
+        let before = self.course.least();
         let (r, now) = self.measure()?;
         // A restart that does not halve the true residual has reached the rounding of A; NaN is no progress either.
         let stuck = now.is_nan() || now > 0.5 * before;
@@ -246,7 +242,7 @@ impl Iteration<'_> {
         d.p.scale(&turns)?;
         d.p.axpy(&vec![1.0; z.ncols()], &z)?;
         d.rz = next;
-        if let Some(krylov) = &mut self.monitor.record {
+        if let Some(krylov) = &mut self.course.monitor.record {
             krylov.steps.push(steps);
             krylov.turns.push(turns);
         }
@@ -254,7 +250,7 @@ impl Iteration<'_> {
         if d.now < d.least.0 {
             d.least = (d.now, self.x.try_clone()?);
         }
-        self.curve.push(d.now * self.tolerance);
+        self.course.curve.push(d.now * self.tolerance);
         if d.now > 1.0 {
             self.descent = Some(d);
             return Ok(());
@@ -265,7 +261,7 @@ impl Iteration<'_> {
     /// Makes the best iterate of a recursion that ended the next start.
     fn restart(&mut self, d: Descent) -> Result<()> {
         self.x = d.least.1;
-        self.monitor.record = None;
+        self.course.monitor.record = None;
         Ok(())
     }
 
@@ -277,9 +273,9 @@ impl Iteration<'_> {
         if !self.measured {
             self.measure()?;
         }
-        let (residual, x) = self.best.expect("measured");
-        let Iteration { iterations, curve, held_out, tolerance, .. } = self;
-        Ok(Converged { x, iterations, residual: residual * tolerance, curve, held_out })
+        let Course { best, curve, held_out, .. } = self.course;
+        let (residual, x) = best.expect("measured");
+        Ok(Converged { x, iterations: self.iterations, residual: residual * self.tolerance, curve, held_out })
     }
 }
 
@@ -289,7 +285,7 @@ impl Task for Iteration<'_> {
     }
 
     fn identity(&self) -> Identity {
-        self.monitor.identity()
+        self.course.monitor.identity()
     }
 
     fn steps(&self) -> (u64, u64) {
@@ -304,15 +300,11 @@ impl Task for Iteration<'_> {
     }
 
     fn due(&self) -> bool {
-        self.monitor.watch.is_some_and(|watch| watch.due(self.curve.len(), &self.held_out, self.done))
+        self.course.due(self.done)
     }
 
     fn validate(&mut self) -> Result<()> {
-        if let Some(watch) = self.monitor.watch {
-            let error = (watch.error)(&self.x)?;
-            self.held_out.push(HeldOutError { iteration: self.curve.len(), error });
-        }
-        Ok(())
+        self.course.validate(&self.x)
     }
 
     fn converged(&self) -> bool {
@@ -320,30 +312,22 @@ impl Task for Iteration<'_> {
     }
 
     fn excess(&self) -> Option<f64> {
-        let now = self.descent.as_ref().map(|d| d.now).or(self.curve.last().map(|now| now / self.tolerance));
+        let now = self.descent.as_ref().map(|d| d.now).or(self.course.curve.last().map(|now| now / self.tolerance));
         Some(now.unwrap_or(f64::INFINITY))
     }
 
     fn has_result(&self) -> bool {
-        !self.curve.is_empty()
+        !self.course.curve.is_empty()
     }
 
     fn report(&mut self, _: f64, _: f64) -> Result<String> {
-        Ok(Monitor::note(&self.curve, &self.held_out))
-    }
-
-    fn saves_anywhere(&self) -> bool {
-        true
+        Ok(self.course.note())
     }
 
     fn save(&mut self, bundle: &mut Bundle) -> Result<()> {
-        self.monitor.save(bundle, &self.curve, &self.held_out);
+        self.course.save(bundle)?;
         bundle.set("iterations", (self.iterations, self.measured, self.done));
         save_panel(bundle, "x", &self.x)?;
-        bundle.set("best", self.best.as_ref().map(|(residual, _)| residual));
-        if let Some((_, best)) = &self.best {
-            save_panel(bundle, "best", best)?;
-        }
         bundle.set("descent", self.descent.as_ref().map(|d| (d.now, d.least.0)));
         if let Some(d) = &self.descent {
             save_panel(bundle, "residual", &d.r)?;
@@ -357,10 +341,7 @@ impl Task for Iteration<'_> {
     fn load(&mut self, bundle: &Bundle) -> Result<()> {
         let panel = |name: &str| load_panel(bundle, name, self.b);
         self.x = panel("x")?;
-        self.best = match bundle.value("best")? {
-            Some(residual) => Some((residual, panel("best")?)),
-            None => None,
-        };
+        self.course.load(bundle, self.b)?;
         self.descent = match bundle.value("descent")? {
             Some((now, least)) => Some(Descent {
                 r: panel("residual")?,
@@ -372,7 +353,6 @@ impl Task for Iteration<'_> {
             None => None,
         };
         (self.iterations, self.measured, self.done) = bundle.value("iterations")?;
-        (self.curve, self.held_out) = load_curves(bundle)?;
         Ok(())
     }
 }
@@ -395,8 +375,8 @@ mod tests {
 
     fn system(n: usize, seed: u64) -> (Array2<f64>, Array2<f64>) {
         let mut rng = Rng::new(seed);
-        let f = Array2::from_shape_simple_fn((n, n), || rng.normal());
-        let b = Array2::from_shape_simple_fn((n, 3), || rng.normal());
+        let f = rng.normals((n, n));
+        let b = rng.normals((n, 3));
         (f.dot(&f.t()) + Array2::<f64>::eye(n), b)
     }
 

@@ -1,8 +1,10 @@
+//! EigenPro 3 and 4: gradient steps with delayed projections on the span of landmarks.
+
 use super::{EpochSolver, Epochs, Judged, load_panel, save_panel, squares};
 use crate::apply::features::landmark_design::Design;
+use crate::bundle::Bundle;
 use crate::kernel::Kernel;
 use crate::linalg::{Panel, Part, eigh};
-use crate::model::Bundle;
 use crate::operator::cuda::Planned;
 use crate::operator::{Side, gram};
 use crate::rng::Rng;

@@ -1,6 +1,8 @@
+//! EigenPro 2: preconditioned stochastic gradient descent on the kernel ridge equations.
+
 use super::{EpochSolver, Epochs, Equations, blocks};
+use crate::bundle::Bundle;
 use crate::linalg::{Panel, Part, eigh};
-use crate::model::Bundle;
 use crate::operator::cuda::Planned;
 use crate::rng::Rng;
 use crate::{FitContext, Result};

@@ -1,3 +1,5 @@
+//! The preconditioner of `K + αI`: randomly pivoted Cholesky.
+
 use crate::apply::Tried;
 use crate::compute::Device;
 use crate::compute::ledger::ran;
@@ -222,8 +224,7 @@ mod tests {
     }
 
     fn points(n: usize, d: usize) -> Array2<f64> {
-        let mut rng = Rng::new(5);
-        Array2::from_shape_simple_fn((n, d), || rng.normal())
+        Rng::new(5).normals((n, d))
     }
 
     #[test]

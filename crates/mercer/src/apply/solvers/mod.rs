@@ -34,11 +34,10 @@ pub(crate) use delayed::{DelayedEigenPro, Landmarked, plan as plan_delayed};
 pub(crate) use eigenpro::{EigenPro, plan as plan_eigenpro, sample_memory};
 pub(crate) use richardson::Richardson;
 
-use crate::apply::HeldOutError;
 use crate::apply::solvers::conjugate_gradients::{Converged, excess, largest};
-use crate::apply::solvers::monitor::{Monitor, SolverName, load_curves, load_panel, save_panel};
+use crate::apply::solvers::monitor::{Course, Monitor, SolverName, load_panel, save_panel};
+use crate::bundle::Bundle;
 use crate::linalg::{Panel, Part};
-use crate::model::Bundle;
 use crate::operator::Operator;
 use crate::rng::Rng;
 use crate::training::{Identity, Run, Task};
@@ -162,22 +161,8 @@ pub(crate) fn run(
     context: &FitContext,
 ) -> Result<Converged> {
     let (norms, saving, c) = (OnceCell::new(), monitor.saving(), start.try_clone()?);
-    let (curve, held_out) = (vec![], vec![]);
-    let mut passes = Passes {
-        solver,
-        equations,
-        norms,
-        tolerance,
-        limit,
-        monitor,
-        start,
-        c,
-        best: None,
-        reached: None,
-        ended: false,
-        curve,
-        held_out,
-    };
+    let (course, reached, ended) = (monitor.begin(), None, false);
+    let mut passes = Passes { solver, equations, norms, tolerance, limit, start, c, course, reached, ended };
     let mut run = Run::new(&mut passes, saving, context)?;
     run.run(&mut passes)?;
     passes.finish()
@@ -199,19 +184,16 @@ struct Passes<'a> {
     norms: OnceCell<Vec<f64>>,
     tolerance: f64,
     limit: usize,
-    monitor: Monitor<'a>,
     /// `[n, m]`
     start: Panel,
     /// The iterate `[n, m]`.
     c: Panel,
-    /// The iterate with the least residual that was seen.
-    best: Option<(f64, Panel)>,
-    /// Its true residual, where it was measured.
+    /// Its best iterate is that with the least residual that was seen.
+    course: Course<'a>,
+    /// The true residual of the best iterate, where it was measured.
     reached: Option<f64>,
     /// Whether it has converged or diverged.
     ended: bool,
-    curve: Vec<f64>,
-    held_out: Vec<HeldOutError>,
 }
 
 impl Passes<'_> {
@@ -239,7 +221,7 @@ impl Passes<'_> {
 
     /// The best iterate and its true residual.
     fn finish(mut self) -> Result<Converged> {
-        let mut x = match self.best.take() {
+        let mut x = match self.course.best.take() {
             Some((_, c)) => c,
             None => self.start.try_clone()?,
         };
@@ -252,8 +234,8 @@ impl Passes<'_> {
         if residual.is_nan() || residual > of_start {
             (x, residual) = (self.start, of_start);
         }
-        let (iterations, curve, held_out) = (self.curve.len(), self.curve, self.held_out);
-        Ok(Converged { x, iterations, residual, curve, held_out })
+        let Course { curve, held_out, .. } = self.course;
+        Ok(Converged { x, iterations: curve.len(), residual, curve, held_out })
     }
 }
 
@@ -263,31 +245,31 @@ impl Task for Passes<'_> {
     }
 
     fn identity(&self) -> Identity {
-        self.monitor.identity()
+        self.course.monitor.identity()
     }
 
     fn steps(&self) -> (u64, u64) {
-        (self.curve.len() as u64, self.limit as u64)
+        (self.course.curve.len() as u64, self.limit as u64)
     }
 
     fn advance(&mut self) -> Result<()> {
         let sums = self.solver.epoch(&mut self.c)?;
         let seen = self.relative(&sums)?;
-        let least = self.best.as_ref().map_or(f64::INFINITY, |(least, _)| *least);
+        let least = self.course.least();
         if !(seen.is_finite() && seen < DIVERGED * least.min(1.0)) {
-            self.curve.extend(seen.is_finite().then_some(seen));
+            self.course.curve.extend(seen.is_finite().then_some(seen));
             self.ended = true;
             return Ok(());
         }
-        self.curve.push(seen);
+        self.course.curve.push(seen);
         if seen < least {
-            self.best = Some((seen, self.c.try_clone()?));
+            self.course.best = Some((seen, self.c.try_clone()?));
         }
         // What was seen on the way is that of earlier iterates: the true residual decides.
         if seen <= self.tolerance {
             let reached = self.measured(&self.c)?;
             if reached <= self.tolerance {
-                self.best = Some((0.0, self.c.try_clone()?));
+                self.course.best = Some((0.0, self.c.try_clone()?));
                 (self.ended, self.reached) = (true, Some(reached));
             }
         }
@@ -295,16 +277,12 @@ impl Task for Passes<'_> {
     }
 
     fn due(&self) -> bool {
-        let diverged = self.ended && self.best.as_ref().is_none_or(|(residual, _)| *residual > 0.0);
-        !diverged && self.monitor.watch.is_some_and(|watch| watch.due(self.curve.len(), &self.held_out, self.ended))
+        let diverged = self.ended && self.course.least() > 0.0;
+        !diverged && self.course.due(self.ended)
     }
 
     fn validate(&mut self) -> Result<()> {
-        if let Some(watch) = self.monitor.watch {
-            let error = (watch.error)(&self.c)?;
-            self.held_out.push(HeldOutError { iteration: self.curve.len(), error });
-        }
-        Ok(())
+        self.course.validate(&self.c)
     }
 
     fn converged(&self) -> bool {
@@ -312,28 +290,20 @@ impl Task for Passes<'_> {
     }
 
     fn excess(&self) -> Option<f64> {
-        Some(self.curve.last().map_or(f64::INFINITY, |seen| excess(*seen, self.tolerance)))
+        Some(self.course.curve.last().map_or(f64::INFINITY, |seen| excess(*seen, self.tolerance)))
     }
 
     fn has_result(&self) -> bool {
-        self.best.is_some()
+        self.course.best.is_some()
     }
 
     fn report(&mut self, _: f64, _: f64) -> Result<String> {
-        Ok(Monitor::note(&self.curve, &self.held_out))
-    }
-
-    fn saves_anywhere(&self) -> bool {
-        true
+        Ok(self.course.note())
     }
 
     fn save(&mut self, bundle: &mut Bundle) -> Result<()> {
-        self.monitor.save(bundle, &self.curve, &self.held_out);
+        self.course.save(bundle)?;
         bundle.set("ended", self.ended);
-        bundle.set("best", self.best.as_ref().map(|(residual, _)| residual));
-        if let Some((_, best)) = &self.best {
-            save_panel(bundle, "best", best)?;
-        }
         // An iterate that diverged may not be finite, and is not needed again.
         if !self.ended {
             save_panel(bundle, "x", &self.c)?;
@@ -344,11 +314,7 @@ impl Task for Passes<'_> {
 
     fn load(&mut self, bundle: &Bundle) -> Result<()> {
         self.ended = bundle.value("ended")?;
-        self.best = match bundle.value("best")? {
-            Some(residual) => Some((residual, load_panel(bundle, "best", &self.start)?)),
-            None => None,
-        };
-        (self.curve, self.held_out) = load_curves(bundle)?;
+        self.course.load(bundle, &self.start)?;
         if !self.ended {
             self.c = load_panel(bundle, "x", &self.start)?;
             self.solver.load(bundle, &self.start)?;
@@ -374,8 +340,7 @@ mod tests {
     use ndarray::Array2;
 
     fn normal(n: usize, d: usize, seed: u64) -> Array2<f64> {
-        let mut rng = Rng::new(seed);
-        Array2::from_shape_simple_fn((n, d), || rng.normal())
+        Rng::new(seed).normals((n, d))
     }
 
     /// Every solver on K, from zero.

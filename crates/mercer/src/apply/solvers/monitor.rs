@@ -4,9 +4,9 @@ use crate::apply::reference::matrix;
 use crate::apply::solvers::conjugate_gradients::{Converged, Krylov};
 use crate::apply::targets::Encoding;
 use crate::apply::{ClassReport, check_points};
+use crate::bundle::Bundle;
 use crate::data::Target;
 use crate::linalg::Panel;
-use crate::model::Bundle;
 use crate::training::{Checkpoint, Fingerprint, Identity, Saving};
 use crate::{Result, compute::Device, fail_if};
 use ndarray::{Array1, Array2, Axis};
@@ -104,7 +104,8 @@ impl Convergence {
     ) -> Option<String> {
         let (iterations, residual) = (self.iterations?, self.residual.filter(|residual| *residual > tolerance)?);
         let ended = if interrupted { format!("{was} interrupted") } else { "stopped".into() };
-        let advice = if interrupted && kept { "continue that run from its checkpoint" } else { advice };
+        let advice =
+            if interrupted && kept { concat!(crate::advice!(ContinueRun), " from its checkpoint") } else { advice };
         Some(format!(
             "{name} {ended} after {iterations} {unit} at a relative residual of {residual:.1e}, above the {tolerance:.0e} asked for; this best \
              iterate is used: {advice} for a better one"
@@ -223,24 +224,70 @@ impl<'a> Monitor<'a> {
         self.kept.map_or(vec![], |kept| kept.identity.clone())
     }
 
-    /// How an iteration stands.
-    pub fn note(curve: &[f64], held_out: &[HeldOutError]) -> String {
-        let residual = curve.last().map(|now| format!("residual {now:.1e}")).unwrap_or_default();
-        let held_out = held_out.last().map(|last| format!(", held-out error {:.4}", last.error));
-        residual + &held_out.unwrap_or_default()
-    }
-
-    /// Puts what all iterations keep into a checkpoint.
-    pub fn save(&self, bundle: &mut Bundle, curve: &[f64], held_out: &[HeldOutError]) {
-        bundle.set("plan", self.kept.map(|kept| &kept.plan));
-        bundle.set("curve", curve);
-        bundle.set("held_out", held_out);
+    /// How an iteration stands that has measured nothing yet.
+    pub fn begin(self) -> Course<'a> {
+        Course { monitor: self, curve: vec![], held_out: vec![], best: None }
     }
 }
 
-/// Takes the curves out of a checkpoint again.
-pub(crate) fn load_curves(bundle: &Bundle) -> Result<(Vec<f64>, Vec<HeldOutError>)> {
-    Ok((bundle.value("curve")?, bundle.value("held_out")?))
+/// What an iteration has measured so far, and its best iterate.
+pub(crate) struct Course<'a> {
+    pub monitor: Monitor<'a>,
+    /// The relative residual after each iteration.
+    pub curve: Vec<f64>,
+    pub held_out: Vec<HeldOutError>,
+    /// The iterate with the least residual, and that residual.
+    pub best: Option<(f64, Panel)>,
+}
+
+impl Course<'_> {
+    /// Whether an error on held-out rows is due.
+    pub fn due(&self, ended: bool) -> bool {
+        self.monitor.watch.is_some_and(|watch| watch.due(self.curve.len(), &self.held_out, ended))
+    }
+
+    /// Measures the error of the iterate `x` `[n, c]` on held-out rows, where there are some.
+    pub fn validate(&mut self, x: &Panel) -> Result<()> {
+        if let Some(watch) = self.monitor.watch {
+            let error = (watch.error)(x)?;
+            self.held_out.push(HeldOutError { iteration: self.curve.len(), error });
+        }
+        Ok(())
+    }
+
+    /// The least residual so far; infinite before the first.
+    pub fn least(&self) -> f64 {
+        self.best.as_ref().map_or(f64::INFINITY, |(least, _)| *least)
+    }
+
+    /// How the iteration stands, in words.
+    pub fn note(&self) -> String {
+        let residual = self.curve.last().map(|now| format!("residual {now:.1e}")).unwrap_or_default();
+        let held_out = self.held_out.last().map(|last| format!(", held-out error {:.4}", last.error));
+        residual + &held_out.unwrap_or_default()
+    }
+
+    /// Puts it into a checkpoint.
+    pub fn save(&self, bundle: &mut Bundle) -> Result<()> {
+        bundle.set("plan", self.monitor.kept.map(|kept| &kept.plan));
+        bundle.set("curve", &self.curve);
+        bundle.set("held_out", &self.held_out);
+        bundle.set("best", self.best.as_ref().map(|(residual, _)| residual));
+        if let Some((_, best)) = &self.best {
+            save_panel(bundle, "best", best)?;
+        }
+        Ok(())
+    }
+
+    /// Takes it out again, for iterates like this one.
+    pub fn load(&mut self, bundle: &Bundle, like: &Panel) -> Result<()> {
+        (self.curve, self.held_out) = (bundle.value("curve")?, bundle.value("held_out")?);
+        self.best = match bundle.value("best")? {
+            Some(residual) => Some((residual, load_panel(bundle, "best", like)?)),
+            None => None,
+        };
+        Ok(())
+    }
 }
 
 /// Puts vectors into a checkpoint; those that ranks share, a part at a time.

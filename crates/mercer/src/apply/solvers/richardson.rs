@@ -1,10 +1,11 @@
+//! Richardson's iteration on the kernel ridge equations, with the preconditioner of conjugate gradients.
+
 use super::{EpochSolver, Epochs, Equations, squares};
 use crate::apply::solvers::low_rank_preconditioner::LowRankPreconditioner;
+use crate::bundle::Bundle;
 use crate::linalg::{Panel, Part};
-use crate::model::Bundle;
 use crate::rng::Rng;
 use crate::{FitContext, Result};
-use ndarray::Array2;
 
 /// Richardson's iteration, `C ← C + η P⁻¹(Y − (K + αI)C)` with `P = UΣUᵀ + αI`, the preconditioner of conjugate gradients, and η the inverse of
 /// the largest eigenvalue of `P⁻¹(K + αI)`.
@@ -28,8 +29,7 @@ impl<'a, 'p> Richardson<'a, 'p> {
         /// Steps of the power iteration, and the factor by which it may still be too small.
         const POWERS: usize = 12;
         const MARGIN: f64 = 1.1;
-        let mut rng = Rng::new(self.seed).fork(0x7269_6368);
-        let start = Array2::from_shape_simple_fn((self.equations.y.nrows(), 1), || rng.normal());
+        let start = Rng::new(self.seed).fork(0x7269_6368).normals((self.equations.y.nrows(), 1));
         let mut v = self.equations.y.sharding().panel(self.equations.y.device(), start.view())?;
         let mut largest = 1.0f64;
         for _ in 0..POWERS {

@@ -32,11 +32,11 @@
 //! narrow (`hermite.rs` says how narrow, and has the error).
 
 mod dual;
-mod fully_connected;
 pub(crate) mod hermite;
 mod images;
 pub(crate) mod logistic;
 mod network;
+mod recursion;
 
 pub(crate) use dual::{Expectations, Side, dual_at, place};
 pub(crate) use network::{DEEPEST, Network, Step, Variances};
@@ -46,13 +46,12 @@ pub(in crate::kernel) use network::parse_shape;
 
 use super::parameter::{SCALE_OF_INPUTS, lengthscale_of_each};
 use super::text::argument;
-use super::{Formula, Kind, Median, Pair, Parameter, Statistic, Value};
+use super::{Formula, Kind, Lift, Median, Pair, Parameter, Statistic, Value};
 use crate::compute::Activation;
+use crate::error::excerpt;
 use crate::net::Description;
 use crate::simd::Num;
-use crate::syntax::excerpt;
 use crate::{Error, Result};
-use ndarray::{Array2, ArrayView2};
 use std::sync::Arc;
 
 /// The neural tangent kernel of an infinitely wide network.
@@ -159,11 +158,11 @@ impl<const NTK: bool> Formula for Infinite<NTK> {
 
     #[inline(always)]
     fn eval<R: Num>(&self, pair: Pair<R>) -> R {
-        fully_connected::kernel::<R, NTK>(self.network.steps(), pair)
+        recursion::kernel::<R, NTK>(self.network.steps(), pair)
     }
 
     /// `x/√d`, so that the statistic is `x·x'/d`; images by their channels.
-    fn lift(&self, x: ArrayView2<f64>) -> Option<Array2<f64>> {
-        Some(&x / (self.network.inputs(x.ncols()) as f64).sqrt())
+    fn lift(&self, d: usize) -> Lift<'_> {
+        Lift::Over((self.network.inputs(d) as f64).sqrt())
     }
 }

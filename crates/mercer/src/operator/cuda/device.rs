@@ -2,7 +2,7 @@
 
 use super::launch::{Card, Launch, NO_DIAGONAL, Tiling, columns_per_pass, padded};
 use super::program::{Kind, Program};
-use super::wide::{self, Places};
+use super::wide;
 use super::{ADVICE, Arithmetic, STAGING};
 use crate::Result;
 use crate::compute::cuda::{Arg, Buffer, Gpu, Source, Staging, panel};
@@ -35,6 +35,28 @@ pub(super) struct DevicePoints {
 
 /// The points A and B of κ(A, B).
 pub(super) type Sides<'a> = [&'a DevicePoints; 2];
+
+/// `Y ← κ(A, B) V` for n and m points and vectors on the device.
+#[derive(Clone, Copy)]
+pub(super) struct Product<'a> {
+    pub sides: Sides<'a>,
+    /// Where the points are in their sets, i32 `[padded(n)]` and `[padded(m)]` on the device (0: in their own order).
+    pub places: Option<[u64; 2]>,
+    /// Point i of A is point j of B where `i = j + diagonal`, of their places where they have some.
+    pub diagonal: Option<i32>,
+    /// The addresses of `V` `[m, columns]` and of `Y` `[n, columns]`, both in f64 if `double`, else in f32.
+    pub v: u64,
+    pub y: u64,
+    pub columns: usize,
+    pub double: bool,
+}
+
+impl Product<'_> {
+    /// n and m.
+    pub fn shape(&self) -> (usize, usize) {
+        (self.sides[0].n, self.sides[1].n)
+    }
+}
 
 impl CudaKernel {
     /// For the points `reference` `[n, d]`, and `others` if there are two sets; see [`Program::new`].
@@ -186,24 +208,16 @@ impl CudaKernel {
     /// Queues `Y ← κ(A, B) V` for `V` `[m, columns]` and `Y` `[n, columns]`, in f64 at the addresses `v` and `y`. With
     /// `diagonal`, point i of A is point j of B where `i = j + diagonal`.
     pub fn product(&self, sides: Sides<'_>, diagonal: Option<i32>, v: u64, columns: usize, y: u64) -> Result<()> {
-        self.placed_product(true, sides, (None, diagonal), v, columns, y)
+        self.placed_product(&Product { sides, places: None, diagonal, v, y, columns, double: true })
     }
 
-    /// The same with `V` and `Y` in f64 if `double`, else in f32, where points may have places in their sets, i32 `[padded(n)]` and
-    /// `[padded(m)]` on the device (0: their own order): with a diagonal, two points are the same where their places are, but for that number.
-    pub fn placed_product(
-        &self,
-        double: bool,
-        [a, b]: Sides<'_>,
-        (places, diagonal): Places,
-        v: u64,
-        columns: usize,
-        y: u64,
-    ) -> Result<()> {
+    /// Queues a product of points that may have places.
+    pub fn placed_product(&self, product: &Product<'_>) -> Result<()> {
         if self.program.is_wide() {
-            return self.wide_product(double, [a, b], (places, diagonal), v, columns, y);
+            return self.wide_product(product);
         }
-        let (n, m) = (a.n, b.n);
+        let Product { sides, places, diagonal, v, y, columns, double } = *product;
+        let (n, m) = product.shape();
         let what = || format!("a product of {n}×{m} kernel values with {columns} columns");
         let nc = columns_per_pass(columns);
         let values = self.gpu.allocate(self.program.values_bytes(m, nc), &what, ADVICE)?;
@@ -218,7 +232,7 @@ impl CudaKernel {
             let sizes = [m, m_pad, columns, c0, width].map(Arg::size);
             let launch = Launch::elementwise("prepare_values", m_pad * nc);
             self.launch(prepare, launch, &[&[v, values][..], &sizes].concat());
-            let arguments = [&tile_arguments([a, b], &tiling, diagonal, places)[..], &[values, partial]].concat();
+            let arguments = [&tile_arguments(sides, &tiling, diagonal, places)[..], &[values, partial]].concat();
             self.launch(kind, tiling.launch, &arguments);
             let sizes = [tiling.splits(), n, n_pad, columns, c0, width].map(Arg::size);
             let launch = Launch::elementwise("reduce_partials", n * width);
@@ -234,7 +248,7 @@ impl CudaKernel {
         self.launch(kind, tiling.launch, &[&tile_arguments([a, b], &tiling, diagonal, None)[..], &out].concat());
     }
 
-    /// `κ(A, B)` `[n, m]` in f64 on the device, or its transpose; `places` and `diagonal` as in [`Self::placed_product`].
+    /// `κ(A, B)` `[n, m]` in f64 on the device, or its transpose; `places` and `diagonal` as in [`Product`].
     pub fn block(&self, [a, b]: Sides<'_>, places: [u64; 2], diagonal: Option<i32>, transposed: bool) -> Result<Panel> {
         let (n, m, double) = (a.n, b.n, self.program.arithmetic == Arithmetic::F64);
         let what = || format!("{n}×{m} kernel values");

@@ -1,7 +1,7 @@
 //! The kernel matrix of points that another library holds in the memory of a GPU, as an operator.
 
 use super::ADVICE;
-use super::device::{CudaKernel, DevicePoints};
+use super::device::{CudaKernel, DevicePoints, Product};
 use super::external::{ExternalArray, upload_rows};
 use super::external_points::Ready;
 use super::launch::padded;
@@ -56,7 +56,9 @@ impl DeviceOperator {
         let copy = if in_order { None } else { Some(v.gathered(None)?) };
         let from = copy.as_ref().map_or(v.address, Buffer::pointer);
         let y = self.gpu().allocate(n * b * v.bytes(), &|| format!("{b} vectors of {n} values"), ADVICE)?;
-        self.kernel.placed_product(v.double, [&self.points; 2], (None, Some(0)), from, b, y.pointer())?;
+        let sides = [&self.points; 2];
+        let (places, diagonal, columns, double) = (None, Some(0), b, v.double);
+        self.kernel.placed_product(&Product { sides, places, diagonal, v: from, y: y.pointer(), columns, double })?;
         self.gpu().synchronize()?;
         Ok(y)
     }

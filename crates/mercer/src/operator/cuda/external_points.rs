@@ -7,7 +7,7 @@ use super::program::{Kind, Program};
 use super::{ADVICE, compiles};
 use crate::compute::cuda::{Arg, Buffer};
 use crate::data::Rows;
-use crate::kernel::{Base, Kernel};
+use crate::kernel::{Base, Circles, Kernel, Lift};
 use crate::operator::Precision;
 use crate::operator::tile::duplicates::Names;
 use crate::operator::tile::points::{Norms, Plan};
@@ -16,7 +16,7 @@ use std::borrow::Cow;
 
 /// How the GPU makes a view of the points; see `pack_view` in `external.cu`.
 #[derive(Debug, PartialEq)]
-struct Lift {
+struct DeviceLift {
     shift: Option<Vec<f64>>,
     scale: Option<Vec<f64>>,
     kind: i32,
@@ -27,28 +27,31 @@ const AS_THEY_ARE: i32 = 0;
 const OVER_NORM: i32 = 1;
 const PERIODIC: i32 = 2;
 
-impl Lift {
+impl DeviceLift {
     /// Of a plan's view of points of width `d`; none where the host alone can make it.
-    fn of(plan: &Plan, view: usize, d: usize) -> Option<Lift> {
+    fn of(plan: &Plan, view: usize, d: usize) -> Option<DeviceLift> {
         let (shift, base) = plan.steps_to(view);
-        let scale = base.and_then(|base| base.divisors(d)).map(Cow::into_owned);
         let (kind, parameter, scale) = match base {
             None => (AS_THEY_ARE, 0.0, None),
             Some(Base::Custom(_)) => return None,
-            Some(Base::Cosine(_)) => (OVER_NORM, 1.0, scale),
-            Some(Base::ArcCosine(formula)) => (OVER_NORM, if formula.order == 0.0 { 1.0 } else { 0.5 }, scale),
-            // The device lifts all columns by one period.
-            Some(Base::Periodic(formula)) if formula.periods.is_some() => return None,
-            Some(Base::Periodic(formula)) => {
-                (PERIODIC, formula.period, formula.columns.as_deref().map(<[f64]>::to_vec))
-            }
             Some(base) => {
-                let root = base.network().map_or(1.0, |(network, _)| (network.inputs(d) as f64).sqrt());
-                let scale = scale.unwrap_or_else(|| vec![1.0; d]);
-                (AS_THEY_ARE, 0.0, Some(scale.into_iter().map(|scale| scale * root).collect()))
+                let scale = base.divisors(d);
+                let divided =
+                    |by: f64| Some((0..d).map(|j| scale.as_ref().map_or(1.0, |scale| scale[j]) * by).collect());
+                match base.lift_of(d) {
+                    Lift::Itself => (AS_THEY_ARE, 0.0, divided(1.0)),
+                    Lift::Over(by) => (AS_THEY_ARE, 0.0, divided(by)),
+                    Lift::OverNorm => (OVER_NORM, 1.0, scale.map(Cow::into_owned)),
+                    Lift::OverRootOfNorm => (OVER_NORM, 0.5, scale.map(Cow::into_owned)),
+                    // The device lifts all columns by one period.
+                    Lift::Circles(Circles { periods: Some(_), .. }) => return None,
+                    Lift::Circles(Circles { period, lengthscales, .. }) => {
+                        (PERIODIC, period, lengthscales.map(<[f64]>::to_vec))
+                    }
+                }
             }
         };
-        Some(Lift { shift: shift.map(|shift| shift.to_vec()), scale, kind, parameter })
+        Some(DeviceLift { shift: shift.map(|shift| shift.to_vec()), scale, kind, parameter })
     }
 
     /// Queues `pack_view` into the columns from `first` on of the raw points `out` `[n, width]`, or into nothing; returns where the
@@ -72,8 +75,8 @@ impl Lift {
 }
 
 /// The norms of the points in each view.
-fn norms(lifts: &[Lift], x: &ExternalArray) -> Result<Vec<Norms>> {
-    let of_view = |lift: &Lift| {
+fn norms(lifts: &[DeviceLift], x: &ExternalArray) -> Result<Vec<Norms>> {
+    let of_view = |lift: &DeviceLift| {
         let mut found = [0.0; 2];
         lift.queue(x, None)?.read(0, &mut found)?;
         Ok(Norms { least: found[0], largest: found[1] })
@@ -106,7 +109,9 @@ impl Ready {
         let of_others = others.map(ExternalArray::keys).transpose()?;
         // The mean of one row is the row.
         let plan = Plan::new(kernel, Rows::from(&x.mean()?));
-        let Some(lifts) = (0..plan.views()).map(|view| Lift::of(&plan, view, d)).collect::<Option<Vec<Lift>>>() else {
+        let Some(lifts) =
+            (0..plan.views()).map(|view| DeviceLift::of(&plan, view, d)).collect::<Option<Vec<DeviceLift>>>()
+        else {
             return Ok(None);
         };
         let of_x = norms(&lifts, x)?;
@@ -127,7 +132,7 @@ impl Ready {
 }
 
 /// Points in the layout of the tiles.
-fn prepared(kernel: &CudaKernel, lifts: &[Lift], x: &ExternalArray, keys: &[u128]) -> Result<DevicePoints> {
+fn prepared(kernel: &CudaKernel, lifts: &[DeviceLift], x: &ExternalArray, keys: &[u128]) -> Result<DevicePoints> {
     let n = x.shape[0];
     let raw = kernel.allocate_raw(n)?;
     for (view, lift) in lifts.iter().enumerate() {
@@ -186,7 +191,7 @@ mod tests {
     use ndarray::Array2;
 
     /// What `pack_view` makes of a point, by its definition; `.ci/emulate_external.py` compares the kernel with the same.
-    fn lifted(lift: &Lift, x: &[f64]) -> Vec<f64> {
+    fn lifted(lift: &DeviceLift, x: &[f64]) -> Vec<f64> {
         let at = |values: &Option<Vec<f64>>, j: usize, none: f64| values.as_ref().map_or(none, |values| values[j]);
         let scale = |j: usize| at(&lift.scale, j, 1.0);
         let first = |j: usize| if lift.kind == PERIODIC { 1.0 } else { scale(j) };
@@ -231,7 +236,8 @@ mod tests {
             let plan = Plan::new(&Kernel::parse(&expression).unwrap(), Rows::from(&x));
             let points = plan.points::<f64>(Rows::from(&x));
             for (view, seen) in points.views.iter().enumerate() {
-                let lift = Lift::of(&plan, view, 3).unwrap_or_else(|| panic!("{expression} has no lift on a GPU"));
+                let lift =
+                    DeviceLift::of(&plan, view, 3).unwrap_or_else(|| panic!("{expression} has no lift on a GPU"));
                 for (row, want) in x.rows().into_iter().zip(seen.x.rows()) {
                     let got = lifted(&lift, row.as_slice().unwrap());
                     assert_eq!(got.len(), want.len(), "{expression}");

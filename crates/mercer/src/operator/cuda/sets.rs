@@ -1,10 +1,10 @@
 //! Sets of points that stay where the GPU wants them: prepared once, then any part of them is multiplied with any other.
 
 use super::ADVICE;
-use super::device::{CudaKernel, DevicePoints};
+use super::device::{CudaKernel, DevicePoints, Product};
 use super::launch::padded;
 use super::operator::Placement;
-use super::wide::{InnerProducts, Places};
+use super::wide::InnerProducts;
 use crate::Result;
 use crate::compute::cuda::Buffer;
 use crate::linalg::{Panel, Part};
@@ -65,12 +65,12 @@ impl Kept<'_> {
         assert_eq!(v.nrows(), length, "a product with vectors of another length");
         let what = || format!("sums of {rows} points with {columns} columns");
         let y = self.kernel.gpu().allocate(8 * rows * columns, &what, ADVICE)?;
-        let from = v.buffer().expect("the panel is on this GPU").pointer();
-        let places = Sets::places_of(self.same, left, right);
-        let (kernel, kept) = (self.kernel, &self.products);
+        let (places, diagonal) = (Sets::places_of(self.same, left, right), Sets::diagonal(self.same, left, right));
+        let v = v.buffer().expect("the panel is on this GPU").pointer();
+        let product = Product { sides, places, diagonal, v, y: y.pointer(), columns, double: true };
         match transposed {
-            false => kernel.kept_product(kept, sides, places, from, columns, y.pointer())?,
-            true => kernel.kept_transposed_product(kept, sides, places, from, columns, y.pointer())?,
+            false => self.kernel.kept_product(&self.products, &product)?,
+            true => self.kernel.kept_transposed_product(&self.products, &product)?,
         }
         Ok(Panel::from_buffer([rows, columns], y))
     }
@@ -125,16 +125,15 @@ impl Sets {
         self.kernel.gpu().upload(&numbers, &|| "a list of points".into(), ADVICE)
     }
 
-    /// Where two points of the same set are the same, see [`CudaKernel::placed_product`]; none for two sets.
+    /// Where two points of the same set are the same, see [`Product`]; none for two sets.
     fn diagonal(same: bool, a: &Side<'_>, b: &Side<'_>) -> Option<i32> {
         same.then(|| b.first as i32 - a.first as i32)
     }
 
-    /// Where the points of two sides are, and which are the same, see [`CudaKernel::placed_product`].
-    fn places_of(same: bool, left: &Side<'_>, right: &Side<'_>) -> Places {
+    /// Where the points of two sides are, see [`Product`].
+    fn places_of(same: bool, left: &Side<'_>, right: &Side<'_>) -> Option<[u64; 2]> {
         let listed = left.places.is_some() || right.places.is_some();
-        let places = (listed && same).then(|| [left.places(), right.places()]);
-        (places, Sets::diagonal(same, left, right))
+        (listed && same).then(|| [left.places(), right.places()])
     }
 
     /// The inner products of two parts, where points are wide, their sets are on the device, and half of its free memory holds them.
@@ -167,12 +166,12 @@ impl Sets {
             let to = y.pointer() + (8 * rows.start * columns) as u64;
             for (j, cols) in of_columns.iter().enumerate() {
                 let right = self.side((b.0, &b.1.within(self.n(b.0), cols.clone())))?;
-                let places = Sets::places_of(same, &left, &right);
+                let (places, diagonal) = (Sets::places_of(same, &left, &right), Sets::diagonal(same, &left, &right));
                 let term = if j == 0 { None } else { Some(gpu.allocate(8 * rows.len() * columns, &what, ADVICE)?) };
                 let out = term.as_ref().map_or(to, Buffer::pointer);
-                let (sides, values) =
+                let (sides, v) =
                     ([left.loaded.points(), right.loaded.points()], from + (8 * cols.start * columns) as u64);
-                self.kernel.placed_product(true, sides, places, values, columns, out)?;
+                self.kernel.placed_product(&Product { sides, places, diagonal, v, y: out, columns, double: true })?;
                 if term.is_some() {
                     // SAFETY: `term` has room for these rows, and `to` is where these rows of Y begin.
                     unsafe { gpu.add_f64(rows.len() * columns, 1.0, out, to) };

@@ -1,3 +1,5 @@
+//! Tests of the generated CUDA programs that need no GPU.
+
 use super::launch::{Card, PAD, Tiling, columns_per_pass, padded, tensor_shape};
 use super::program::{Kind, Program};
 use super::zonal::Zonal;
@@ -273,7 +275,7 @@ fn points_are_f16_unless_they_are_wide_or_far_from_each_other() {
         Program::new(&kernel, x.into(), None, Precision::Tf32.into(), Card::HOPPER).arithmetic
     };
     let mut rng = Rng::new(4);
-    let mut near = Array2::from_shape_simple_fn((50, 20), || rng.normal());
+    let mut near = rng.normals((50, 20));
     assert_eq!([used("rbf(2)", &near), used("linear", &near)], [Arithmetic::Half; 2]);
     let wide = Array2::from_shape_simple_fn((5, 600), || 0.1 * rng.normal());
     assert_eq!(used("rbf(2)", &wide), Arithmetic::Tf32);
@@ -341,8 +343,7 @@ fn cuda_sources_have_unique_names() {
 /// Raw points are what the plan makes of all points at once, whatever number of them is packed together; equal points have one name.
 #[test]
 fn raw_points_are_those_of_the_plan() {
-    let mut rng = Rng::new(4);
-    let mut near = Array2::from_shape_simple_fn((2500, 3), || rng.normal());
+    let mut near = Rng::new(4).normals((2500, 3));
     let duplicate = near.row(7).to_owned();
     near.row_mut(2101).assign(&duplicate);
     let far = Array2::from_shape_fn((2500, 3), |(i, j)| near[[i, j]] + 3e7 * (i % 3) as f64);

@@ -2,7 +2,7 @@
 //! `tensor.cu` may be, and the formula and the product with V by `wide.cu`, which reads them once. Inner products that are kept serve
 //! products with the block and with its transpose.
 
-use super::device::{CudaKernel, Sides};
+use super::device::{CudaKernel, Product, Sides};
 use super::launch::{Launch, NO_DIAGONAL, columns_per_pass, padded};
 use super::program::Kind;
 use super::{ADVICE, Arithmetic};
@@ -48,9 +48,6 @@ pub(super) fn strip_bytes(n: usize, m: usize) -> Vec<usize> {
     parts(n, ROWS).map(|(_, rows)| 4 * rows * m).collect()
 }
 
-/// Where points are in their sets, and which of them are the same, as in [`CudaKernel::placed_product`].
-pub(super) type Places = (Option<[u64; 2]>, Option<i32>);
-
 /// The inner products of the points of A and B, `[n, m]`.
 pub(super) struct InnerProducts {
     /// For each [`ROWS`] rows: blocks of [`COLUMNS`] columns, one after the other, each row by row.
@@ -74,20 +71,12 @@ fn parts(n: usize, most: usize) -> impl Iterator<Item = (usize, usize)> {
 
 impl CudaKernel {
     /// [`CudaKernel::placed_product`] of points that are wide.
-    pub(super) fn wide_product(
-        &self,
-        double: bool,
-        [a, b]: Sides<'_>,
-        places: Places,
-        v: u64,
-        columns: usize,
-        y: u64,
-    ) -> Result<()> {
-        let (n, m) = (a.n, b.n);
+    pub(super) fn wide_product(&self, product: &Product<'_>) -> Result<()> {
+        let (n, m) = product.shape();
         let what = || format!("inner products of {n}×{m} points");
         let mut products = self.gpu.allocate(block_bytes(n, m), &what, ADVICE)?;
-        self.by_rows(double, [a, b], places, v, columns, y, &mut |r0, rows, c0, columns| {
-            self.inner_block([a, b], [r0, rows, c0, columns], (&mut products, 0))
+        self.by_rows(product, &mut |r0, rows, c0, columns| {
+            self.inner_block(product.sides, [r0, rows, c0, columns], (&mut products, 0))
         })
     }
 
@@ -105,88 +94,57 @@ impl CudaKernel {
         Ok(InnerProducts { strips: strips.collect::<Result<_>>()? })
     }
 
-    /// Queues `Y ← κ(A, B) V` in f64 from inner products that are known.
-    pub(super) fn kept_product(
-        &self,
-        kept: &InnerProducts,
-        sides: Sides<'_>,
-        places: Places,
-        v: u64,
-        columns: usize,
-        y: u64,
-    ) -> Result<()> {
-        let block = |r0, rows, c0, columns| Ok(kept.block(r0, rows, c0, columns));
-        self.by_rows(true, sides, places, v, columns, y, &mut { block })
+    /// Queues `Y ← κ(A, B) V` from inner products that are known.
+    pub(super) fn kept_product(&self, kept: &InnerProducts, product: &Product<'_>) -> Result<()> {
+        self.by_rows(product, &mut |r0, rows, c0, columns| Ok(kept.block(r0, rows, c0, columns)))
     }
 
-    /// Queues `Y ← κ(A, B)ᵀ V` in f64, for `V` `[n, columns]` and `Y` `[m, columns]`, from inner products that are known.
-    pub(super) fn kept_transposed_product(
-        &self,
-        kept: &InnerProducts,
-        [a, b]: Sides<'_>,
-        places: Places,
-        v: u64,
-        columns: usize,
-        y: u64,
-    ) -> Result<()> {
-        let (n, m, nc) = (a.n, b.n, columns_per_pass(columns));
+    /// Queues `Y ← κ(A, B)ᵀ V`, for `V` `[n, columns]` and `Y` `[m, columns]`, from inner products that are known.
+    pub(super) fn kept_transposed_product(&self, kept: &InnerProducts, product: &Product<'_>) -> Result<()> {
+        let (columns, (n, m)) = (product.columns, product.shape());
+        let nc = columns_per_pass(columns);
         let chunks: usize = parts(n, ROWS).map(|(_, rows)| rows.div_ceil(CHUNK)).sum();
         let what = || format!("a product of {m}×{n} kernel values with {columns} columns");
         let values = self.gpu.allocate(self.program.values_bytes(n, nc), &what, ADVICE)?;
         let partial = self.gpu.allocate(4 * chunks.max(1) * m.clamp(1, COLUMNS) * nc, &what, ADVICE)?;
         for (first, width) in parts(columns, nc) {
-            self.values(true, (v, n), columns, [first, width], nc, &values);
+            self.values(product, n, [first, width], nc, &values);
             for (c0, count) in parts(m, COLUMNS) {
                 let mut chunk = 0;
                 for (r0, rows) in parts(n, ROWS) {
                     let to = partial.pointer() + (4 * chunk * count * nc) as u64;
                     let grid = [count.div_ceil(256) as u32, rows.div_ceil(CHUNK) as u32];
                     let launch = Launch { name: "wide_transposed", grid, block: 256, shared: 0 };
-                    self.of_block(launch, nc, [a, b], places, kept.block(r0, rows, c0, count), &values, to);
+                    self.of_block(launch, nc, product, kept.block(r0, rows, c0, count), &values, to);
                     chunk += rows.div_ceil(CHUNK);
                 }
-                self.reduced(
-                    true,
-                    nc,
-                    (&partial, chunks),
-                    count,
-                    y + (8 * c0 * columns) as u64,
-                    columns,
-                    [first, width],
-                );
+                self.reduced(product, nc, (&partial, chunks), (c0, count), [first, width]);
             }
         }
         Ok(())
     }
 
     /// Queues `Y ← κ(A, B) V`, one block of inner products after the other, which `block` finds or computes.
-    #[allow(clippy::too_many_arguments)]
     fn by_rows(
         &self,
-        double: bool,
-        [a, b]: Sides<'_>,
-        places: Places,
-        v: u64,
-        columns: usize,
-        y: u64,
+        product: &Product<'_>,
         block: &mut dyn FnMut(usize, usize, usize, usize) -> Result<Block>,
     ) -> Result<()> {
-        let (n, m, nc) = (a.n, b.n, columns_per_pass(columns));
+        let (columns, (n, m)) = (product.columns, product.shape());
+        let nc = columns_per_pass(columns);
         let what = || format!("a product of {n}×{m} kernel values with {columns} columns");
         let values = self.gpu.allocate(self.program.values_bytes(m, nc), &what, ADVICE)?;
         let partial = self.gpu.allocate(partial_bytes(n, m, nc), &what, ADVICE)?;
-        let scalar = if double { 8 } else { 4 };
         for (first, width) in parts(columns, nc) {
-            self.values(double, (v, m), columns, [first, width], nc, &values);
+            self.values(product, m, [first, width], nc, &values);
             for (r0, rows) in parts(n, ROWS) {
                 for (split, (c0, count)) in parts(m, COLUMNS).enumerate() {
                     let to = partial.pointer() + (4 * split * rows * nc) as u64;
                     let grid = [rows.div_ceil(rows_per_block(nc)) as u32, 1];
                     let launch = Launch { name: "wide", grid, block: 256, shared: 0 };
-                    self.of_block(launch, nc, [a, b], places, block(r0, rows, c0, count)?, &values, to);
+                    self.of_block(launch, nc, product, block(r0, rows, c0, count)?, &values, to);
                 }
-                let (splits, to) = (m.div_ceil(COLUMNS), y + (scalar * r0 * columns) as u64);
-                self.reduced(double, nc, (&partial, splits), rows, to, columns, [first, width]);
+                self.reduced(product, nc, (&partial, m.div_ceil(COLUMNS)), (r0, rows), [first, width]);
             }
         }
         Ok(())
@@ -205,17 +163,8 @@ impl CudaKernel {
     }
 
     /// Queues a kernel of `wide.cu` on a block.
-    #[allow(clippy::too_many_arguments)]
-    fn of_block(
-        &self,
-        launch: Launch,
-        nc: usize,
-        [a, b]: Sides<'_>,
-        (places, diagonal): Places,
-        block: Block,
-        values: &Buffer,
-        partial: u64,
-    ) {
+    fn of_block(&self, launch: Launch, nc: usize, product: &Product<'_>, block: Block, values: &Buffer, partial: u64) {
+        let Product { sides: [a, b], places, diagonal, .. } = product;
         let [ax, axx, bx, bxx] = [&a.x, &a.xx, &b.x, &b.xx].map(Arg::from);
         let [a_pad, b_pad] = [a.n, b.n].map(|n| Arg::size(padded(n)));
         let [a_places, b_places] = places.unwrap_or([0; 2]).map(Arg::U64);
@@ -225,34 +174,25 @@ impl CudaKernel {
         self.launch(Kind::Wide { nc }, launch, &[&points[..], &rest].concat());
     }
 
-    /// Queues the copy of columns `first..first + width` of `V` `[n, columns]` at the address `v` to `values`.
-    fn values(
-        &self,
-        double: bool,
-        (v, n): (u64, usize),
-        columns: usize,
-        [first, width]: [usize; 2],
-        nc: usize,
-        values: &Buffer,
-    ) {
-        let sizes = [n, padded(n), columns, first, width].map(Arg::size);
+    /// Queues the copy of columns `first..first + width` of `V` `[n, columns]` to `values`.
+    fn values(&self, product: &Product<'_>, n: usize, [first, width]: [usize; 2], nc: usize, values: &Buffer) {
+        let sizes = [n, padded(n), product.columns, first, width].map(Arg::size);
         let launch = Launch::elementwise("prepare_values", padded(n) * nc);
-        let arguments = [&[Arg::U64(v), Arg::from(values)][..], &sizes].concat();
-        self.launch(Kind::Prepare { nc, double }, launch, &arguments);
+        let arguments = [&[Arg::U64(product.v), Arg::from(values)][..], &sizes].concat();
+        self.launch(Kind::Prepare { nc, double: product.double }, launch, &arguments);
     }
 
-    /// Queues the sum of `splits` partial results `[n, nc]` into columns `first..first + width` of `Y` `[n, columns]` at the address `y`.
-    #[allow(clippy::too_many_arguments)]
+    /// Queues the sum of `splits` partial results `[n, nc]` into columns `first..first + width` of n rows of `Y`, from row `r0` on.
     fn reduced(
         &self,
-        double: bool,
+        product: &Product<'_>,
         nc: usize,
         (partial, splits): (&Buffer, usize),
-        n: usize,
-        y: u64,
-        columns: usize,
+        (r0, n): (usize, usize),
         [first, width]: [usize; 2],
     ) {
+        let Product { columns, double, .. } = *product;
+        let y = product.y + (if double { 8 } else { 4 } * r0 * columns) as u64;
         let sizes = [splits, n, n, columns, first, width].map(Arg::size);
         let launch = Launch::elementwise("reduce_partials", n * width);
         let arguments = [&[Arg::from(partial), Arg::U64(y)][..], &sizes].concat();

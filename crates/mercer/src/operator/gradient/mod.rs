@@ -7,7 +7,7 @@
 pub(crate) mod point_gradient;
 
 use crate::compute::Device;
-use crate::kernel::{Base, Formula, Kernel, OpenLengthscale, Pair, Statistic, Tunable, power, with_formula};
+use crate::kernel::{Base, Formula, Kernel, Lift, OpenLengthscale, Pair, Statistic, Tunable, power, with_formula};
 use crate::linalg::matmul;
 use crate::operator::gradient::point_gradient::Leaf;
 use crate::operator::gram;
@@ -124,6 +124,14 @@ fn products(base: &Base, x: ArrayView2<f64>, g: ArrayView2<f64>, each: bool) -> 
 
 /// `Σ_ij g_ij ∂κ(x_i,x_j)/∂log ℓ` of a kernel of a distance, for one lengthscale or for that of each column.
 fn distances(base: &Base, x: ArrayView2<f64>, g: ArrayView2<f64>, each: bool) -> Result<Vec<f64>> {
+    match base.lift_of(x.ncols()) {
+        Lift::Itself | Lift::Over(_) | Lift::Circles(_) => {}
+        Lift::OverNorm | Lift::OverRootOfNorm => {
+            return Err(Error::input(format!(
+                "the kernel {base} of distances between normalised points is not differentiated by its lengthscale; give it a number"
+            )));
+        }
+    }
     let z = base.lift(x).unwrap_or_else(|| x.to_owned());
     let z = &z - &z.mean_axis(Axis(0)).ok_or_else(|| Error::input("a gradient needs at least one point"))?;
     let zz: Vec<f64> = z.rows().into_iter().map(|row| row.dot(&row)).collect();

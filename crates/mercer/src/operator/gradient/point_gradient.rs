@@ -1,6 +1,6 @@
 //! Derivatives with respect to a point: `∇_x Σ_i κ(x, z_i) a_i`.
 
-use crate::kernel::{Base, Formula, Kernel, Pair, Statistic, with_formula};
+use crate::kernel::{Base, Formula, Kernel, Lift, Pair, Statistic, with_formula};
 use crate::linalg::matmul;
 use crate::operator::Budget;
 use crate::operator::gradient::{l1_distances, slopes, squared_distances};
@@ -34,45 +34,61 @@ impl Base {
     /// The derivative of the kernel along the slopes of `pair`. Compiled once, as [`Base::eval`]: the formulas of networks are long.
     #[inline(never)]
     fn slope(&self, pair: Pair<Dual<f64>>) -> f64 {
-        with_formula!(self, formula => formula.eval(self.lifted_pair(pair))).slope
+        with_formula!(self, formula => formula.eval(pair)).slope
     }
+}
 
-    /// What the formula sees of two points of which `pair` is known, where their lift divides them by a power of their norms.
-    fn lifted_pair<R: Num>(&self, pair: Pair<R>) -> Pair<R> {
-        let over_root = match self {
-            Base::Cosine(_) => false,
-            Base::ArcCosine(formula) => formula.order != 0.0,
-            _ => return pair,
-        };
+/// The part of a lift that is no factor on each column: what becomes of the statistic and the norms of two points.
+#[derive(Clone, Copy)]
+enum Division {
+    /// By nothing.
+    None,
+    /// By the norms.
+    Norms,
+    /// By the roots of the norms.
+    Roots,
+}
+
+impl Division {
+    /// What a formula of products sees of two points of which `pair` is known.
+    fn of<R: Num>(self, pair: Pair<R>) -> Pair<R> {
         let (Pair { s, xx, yy }, one) = (pair, R::of(1.0));
-        let norms = (xx * yy).sqrt();
         let over = |s: R, by: R| R::select_gt(by, R::of(0.0), s / by, by);
-        if over_root {
-            return Pair { s: over(s, norms.sqrt()), xx: xx.sqrt(), yy: yy.sqrt() };
+        let norms = |pair: Pair<R>| (pair.xx * pair.yy).sqrt();
+        match self {
+            Division::None => pair,
+            Division::Roots => Pair { s: over(s, norms(pair).sqrt()), xx: xx.sqrt(), yy: yy.sqrt() },
+            Division::Norms => {
+                let unit = |square: R| R::select_gt(square, R::of(0.0), one, square);
+                Pair { s: over(s, norms(pair)), xx: unit(xx), yy: unit(yy) }
+            }
         }
-        let unit = |square: R| R::select_gt(square, R::of(0.0), one, square);
-        Pair { s: over(s, norms), xx: unit(xx), yy: unit(yy) }
     }
+}
 
-    /// The factor `[d]` on each column of points of d columns, where the formula sees points of which nothing else was made, and can be
-    /// differentiated.
-    fn column_factors(&self, d: usize) -> Result<Array1<f64>> {
-        let multiplies = match self {
-            Base::Periodic(_) | Base::Custom(_) => false,
-            _ => self.statistic() != Statistic::Images,
-        };
-        if !multiplies {
-            return Err(Error::input(format!(
-                "the kernel {self} is not differentiated by its points; use rbf, laplacian, matern12, matern32, matern52, linear, poly, \
-                 expdot, cosine, arccos, ntk or nngp of vectors"
-            )));
+/// The lift of points of d columns in two parts that can be differentiated: the factor on each column `[d]`, and a division by norms.
+fn parts_of_lift(base: &Base, d: usize) -> Result<(Array1<f64>, Division)> {
+    let refused = || {
+        Error::input(format!(
+            "the kernel {base} is not differentiated by its points; use rbf, laplacian, matern12, matern32, matern52, linear, poly, \
+             expdot, cosine, arccos, ntk or nngp of vectors"
+        ))
+    };
+    let ones = Array2::ones((1, d));
+    let divided = || match base.divisors(d) {
+        Some(each) => 1.0 / &ArrayView1::from(&*each),
+        None => Array1::ones(d),
+    };
+    let of_product = base.statistic() == Statistic::Dot;
+    match base.lift_of(d) {
+        // A formula from outside has no derivative, and images are no vectors.
+        _ if matches!(base, Base::Custom(_)) || base.statistic() == Statistic::Images => Err(refused()),
+        Lift::Itself | Lift::Over(_) => {
+            Ok((base.lift(ones.view()).unwrap_or(ones).remove_axis(Axis(0)), Division::None))
         }
-        let ones = Array2::ones((1, d));
-        if let Base::Cosine(_) | Base::ArcCosine(_) = self {
-            let divided = self.divisors(d).map(|each| 1.0 / &ArrayView1::from(&*each));
-            return Ok(divided.unwrap_or_else(|| Array1::ones(d)));
-        }
-        Ok(self.lift(ones.view()).unwrap_or(ones).remove_axis(Axis(0)))
+        Lift::OverNorm if of_product => Ok((divided(), Division::Norms)),
+        Lift::OverRootOfNorm if of_product => Ok((divided(), Division::Roots)),
+        Lift::OverNorm | Lift::OverRootOfNorm | Lift::Circles(_) => Err(refused()),
     }
 }
 
@@ -81,6 +97,7 @@ pub(crate) struct Leaf<'a> {
     base: &'a Base,
     /// By which the columns are multiplied `[d]`.
     factors: Array1<f64>,
+    division: Division,
     /// Subtracted from the points, for kernels of a distance `[d]`.
     shift: Array1<f64>,
     /// `[m, d]`
@@ -92,7 +109,7 @@ pub(crate) struct Leaf<'a> {
 impl<'a> Leaf<'a> {
     pub fn new(base: &'a Base, centres: ArrayView2<f64>) -> Result<Leaf<'a>> {
         let d = centres.ncols();
-        let factors = base.column_factors(d)?;
+        let (factors, division) = parts_of_lift(base, d)?;
         let shift = match base.statistic() {
             Statistic::Dot | Statistic::Images => Array1::zeros(d),
             Statistic::SquaredDistance | Statistic::L1 => {
@@ -101,7 +118,7 @@ impl<'a> Leaf<'a> {
         };
         let z = (&centres - &shift) * &factors;
         let zz = squares(z.view());
-        Ok(Leaf { base, factors, shift, z, zz })
+        Ok(Leaf { base, factors, division, shift, z, zz })
     }
 
     /// Points `[b, d]` as the formula sees them, and their statistic with the centres `[b, m]`.
@@ -170,7 +187,7 @@ impl<'a> Leaf<'a> {
             let (xx, zz) = (seen.zz[j], self.zz[i]);
             let slope = |s: f64, ds: f64, dxx: f64| {
                 let dual = |value: f64, slope: f64| Dual { value, slope };
-                self.base.slope(Pair { s: dual(s, ds), xx: dual(xx, dxx), yy: dual(zz, 0.0) })
+                self.base.slope(self.division.of(Pair { s: dual(s, ds), xx: dual(xx, dxx), yy: dual(zz, 0.0) }))
             };
             let (of_own, of_other) = if xx * zz - s * s <= TOGETHER * xx * zz {
                 // A little beside the line, where every formula has a slope.
@@ -255,7 +272,7 @@ impl Combination<'_> {
         Array2::from_shape_fn(seen[l].s.dim(), |(j, i)| {
             slope(&|k| {
                 let (leaf, seen) = (&leaves[k], &seen[k]);
-                leaf.base.eval(leaf.base.lifted_pair(Pair { s: seen.s[[j, i]], xx: seen.zz[j], yy: leaf.zz[i] }))
+                leaf.base.eval(leaf.division.of(Pair { s: seen.s[[j, i]], xx: seen.zz[j], yy: leaf.zz[i] }))
             })
         })
     }
@@ -282,11 +299,11 @@ fn squares(z: ArrayView2<f64>) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kernel::catalogue;
     use crate::rng::Rng;
 
     fn normal(n: usize, d: usize, seed: u64) -> Array2<f64> {
-        let mut rng = Rng::new(seed);
-        Array2::from_shape_simple_fn((n, d), || rng.normal())
+        Rng::new(seed).normals((n, d))
     }
 
     /// `∇f_c` at x by central differences of the oracle.
@@ -306,6 +323,45 @@ mod tests {
                 (at(h) - at(-h)) / (2.0 * h)
             })
             .collect()
+    }
+
+    /// A new kernel has the right gradient, or says that it has none.
+    #[test]
+    fn gradients_of_the_catalogue_are_differences_or_refused() {
+        let (x, z, a) = (normal(5, 3, 1), normal(7, 3, 2), normal(7, 2, 3));
+        let mut refused = vec![];
+        for name in catalogue().into_iter().map(|entry| entry.name) {
+            let kernel = Kernel::parse(name).unwrap();
+            let f = Combination { kernel: &kernel, centres: z.view(), coefficients: a.view() };
+            match f.leaves() {
+                Ok(leaves) => {
+                    check_gradients(name, &f, &f.block(&leaves, x.view()), x.view());
+                }
+                Err(error) => {
+                    assert!(
+                        error.to_string().contains(&format!("the kernel {kernel} is not differentiated")),
+                        "{error}"
+                    );
+                    refused.push(name);
+                }
+            }
+        }
+        assert_eq!(refused, ["periodic"]);
+    }
+
+    /// Compares the gradients `got` `[b, d]` of each function at points x with differences; returns the sum of their outer products.
+    fn check_gradients(text: &str, f: &Combination, got: &[Array2<f64>], x: ArrayView2<f64>) -> Array2<f64> {
+        let mut outer = Array2::<f64>::zeros((x.ncols(), x.ncols()));
+        for (c, got) in got.iter().enumerate() {
+            for (x, got) in x.rows().into_iter().zip(got.rows()) {
+                let want = differences(f, x, c);
+                let (scale, off) = (want.dot(&want).sqrt(), (&want - &got).mapv(f64::abs).sum());
+                assert!(off < 2e-6 * scale.max(1.0), "{text}, function {c}: {got} for {want}");
+                let column = want.view().insert_axis(Axis(1));
+                outer += &column.dot(&column.t());
+            }
+        }
+        outer
     }
 
     #[test]
@@ -343,16 +399,7 @@ mod tests {
             let kernel = Kernel::parse(text).unwrap();
             let f = Combination { kernel: &kernel, centres: z.view(), coefficients: a.view() };
             let got = f.block(&f.leaves().unwrap(), x.view());
-            let mut outer = Array2::<f64>::zeros((3, 3));
-            for (c, got) in got.iter().enumerate() {
-                for (x, got) in x.rows().into_iter().zip(got.rows()) {
-                    let want = differences(&f, x, c);
-                    let (scale, off) = (want.dot(&want).sqrt(), (&want - &got).mapv(f64::abs).sum());
-                    assert!(off < 2e-6 * scale.max(1.0), "{text}, function {c}: {got} for {want}");
-                    let column = want.view().insert_axis(Axis(1));
-                    outer += &column.dot(&column.t());
-                }
-            }
+            let outer = check_gradients(text, &f, &got, x.view());
             let got = f.gradient_outer_product(x.view()).unwrap() * 5.0;
             assert!((&got - &outer).mapv(f64::abs).sum() < 1e-5 * outer.diag().sum(), "{text}: {got} for {outer}");
         }

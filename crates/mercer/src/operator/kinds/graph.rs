@@ -160,8 +160,7 @@ mod tests {
 
     #[test]
     fn a_list_takes_the_memory_of_its_own_length() {
-        let mut rng = Rng::new(5);
-        let x = Array2::from_shape_simple_fn((500, 2), || rng.normal());
+        let x = Rng::new(5).normals((500, 2));
         let near = nearest_neighbours(x.view(), x.view(), 3);
         assert!(near.iter().all(|list| list.len() == 3 && list.capacity() <= 8));
     }
@@ -169,14 +168,14 @@ mod tests {
     #[test]
     fn the_graph_is_symmetric_and_its_product_is_its_matrix() {
         let mut rng = Rng::new(2);
-        let x = Array2::from_shape_simple_fn((60, 2), || rng.normal());
+        let x = rng.normals((60, 2));
         let graph = NeighbourGraph::new(x.view(), 4);
         let all: Vec<usize> = (0..60).collect();
         let w = graph.block(&all, &all).unwrap();
         assert_eq!(w, w.t());
         assert_eq!(w.sum(), 60.0 * 4.0);
         assert!((0..60).all(|i| (graph.steps(i).map(|(_, p)| p).sum::<f64>() - 1.0).abs() < 1e-15));
-        let v = Array2::from_shape_simple_fn((60, 3), || rng.normal());
+        let v = rng.normals((60, 3));
         assert!((graph.apply(v.view()).unwrap() - w.dot(&v)).iter().all(|d| d.abs() < 1e-13));
     }
 

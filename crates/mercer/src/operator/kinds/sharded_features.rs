@@ -1,6 +1,8 @@
+//! Kernel features whose centres are sharded over ranks.
+
 use crate::Result;
+use crate::bundle::Bundle;
 use crate::linalg::Sharding;
-use crate::model::Bundle;
 use crate::operator::{Features, KernelFeatures, Points};
 use ndarray::{Array2, ArrayView2};
 

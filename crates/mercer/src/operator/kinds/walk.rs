@@ -1,3 +1,5 @@
+//! The random walk on an affinity, in its symmetric form.
+
 use crate::linalg::matmul;
 use crate::operator::Operator;
 use crate::operator::kinds::derived::forward;
@@ -167,7 +169,7 @@ mod tests {
     #[test]
     fn the_constant_function_is_taken_out() {
         let mut rng = Rng::new(4);
-        let x = Array2::from_shape_simple_fn((40, 2), || rng.normal());
+        let x = rng.normals((40, 2));
         let kernel = Kernel::parse("rbf(1)").unwrap();
         let k = KernelOperator::new(&kernel, x.view(), Precision::F64, Device::Cpu).unwrap();
         for a in [0.0, 0.5, 1.0] {
@@ -176,7 +178,7 @@ mod tests {
             assert!(image.iter().all(|v| v.abs() < 1e-14));
             let all: Vec<usize> = (0..40).collect();
             let block = walk.block(&all, &all).unwrap();
-            let v = Array2::from_shape_simple_fn((40, 2), || rng.normal());
+            let v = rng.normals((40, 2));
             assert!((walk.apply(v.view()).unwrap() - block.dot(&v)).iter().all(|d| d.abs() < 1e-13));
             assert!((walk.diagonal().unwrap() - block.diag()).iter().all(|d| d.abs() < 1e-15));
         }

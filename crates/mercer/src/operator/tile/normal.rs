@@ -115,9 +115,9 @@ mod tests {
     #[test]
     fn products_are_those_of_the_matrices_in_both_precisions() {
         let mut rng = Rng::new(5);
-        let x = Array2::from_shape_simple_fn((1500, 4), || rng.normal());
+        let x = rng.normals((1500, 4));
         let z = x.slice(s![100..600, ..]).to_owned();
-        let (u, y) = (Array2::from_shape_simple_fn((500, 3), || rng.normal()), x.slice(s![.., ..2]).to_owned());
+        let (u, y) = (rng.normals((500, 3)), x.slice(s![.., ..2]).to_owned());
         let w = Array1::from_shape_simple_fn(1500, || 0.5 + rng.uniform());
         for text in ["rbf(2)", "laplacian(3) + 0.5*linear"] {
             let kernel = Kernel::parse(text).unwrap();

@@ -221,8 +221,7 @@ mod tests {
     use ndarray::Array2;
 
     fn prepared<T: Real>(n: usize, p: usize, seed: u64) -> (Plan, Prepared<T>) {
-        let mut rng = Rng::new(seed);
-        let x = Array2::from_shape_simple_fn((n, p), || rng.normal());
+        let x = Rng::new(seed).normals((n, p));
         let plan = Plan::new(&Kernel::parse("linear").unwrap(), x.view().into());
         let points = plan.points(x.view().into());
         (plan, points)

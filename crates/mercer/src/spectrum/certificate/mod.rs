@@ -1,8 +1,7 @@
 //! The certificate: for every pair, how far it is from an eigenpair, measured and not assumed.
 
-mod population;
+mod intervals;
 
-use super::neural::Missed;
 use super::{BlockProblem, Negative, Problem, Solution};
 use crate::compute::Device;
 use crate::context::ONE_STEP;
@@ -10,8 +9,8 @@ use crate::finite::finite_rows;
 use crate::linalg::{Panel, Sharding, Shares, matmul};
 use crate::operator::{Operator, Points};
 use crate::{Error, FitContext, Progress, Result};
+use intervals::Population;
 use ndarray::{Array1, Array2, ArrayView1, ArrayView2, Axis, CowArray, Ix2, aview1, concatenate, s};
-use population::Population;
 use serde::{Deserialize, Serialize};
 
 /// How good each pair is. Example: [`Spectrum`](crate::spectrum::Spectrum).
@@ -175,10 +174,11 @@ impl Certificate {
         self.trace_captured = if all > 0.0 { (μ.iter().sum::<f64>() / all).min(1.0) } else { 0.0 };
     }
 
-    /// Takes account of a pair that was not found: those that are not shown to be larger are not simple.
-    pub(super) fn has_missed(&mut self, missed: &Missed, μ: &[f64]) {
+    /// Takes account of a pair that was not found, with this Rayleigh quotient and its standard error: pairs that are not shown to be larger
+    /// are not simple.
+    pub(super) fn has_missed(&mut self, quotient: f64, error: f64, μ: &[f64]) {
         for (standing, μ) in self.standing.iter_mut().zip(μ) {
-            if *standing == Standing::Simple && *μ <= missed.quotient + RESOLVED * missed.error {
+            if *standing == Standing::Simple && *μ <= quotient + RESOLVED * error {
                 *standing = Standing::Unresolved;
             }
         }

@@ -1,10 +1,9 @@
 //! Barlow Twins: the correlation of the functions between the views of a pair, brought to the identity.
 
-use super::objective::{Objective, Own, Step};
+use super::objective::{Masked, Objective, Own, Step};
 use super::{Functions, Recipe};
-use crate::compute::{Small, Store, Tensor, small};
+use crate::compute::{Store, small};
 use crate::{Result, fail_if};
-use ndarray::Array2;
 
 /// Minimises `ℓ = Σ_i (1 − R_ii)² + λ Σ_{i≠j} R_ij²` over functions of mean zero and norm one on the batch, for which R is the
 /// correlation between the views of a pair:
@@ -27,13 +26,8 @@ impl Default for BarlowTwins {
 
 struct Run {
     redundancy: f64,
-    identity: Small,
-    /// One on the diagonal, λ elsewhere; `[k, k]`.
-    mask: Small,
-    /// `mask ∘ R`
-    masked: Small,
-    loss: Small,
-    g: Tensor,
+    /// One on the diagonal, λ elsewhere.
+    work: Masked,
 }
 
 impl Recipe for BarlowTwins {
@@ -46,17 +40,10 @@ impl Recipe for BarlowTwins {
     }
 
     fn objective(&self, functions: &Functions, _: usize) -> Result<Box<dyn Objective>> {
-        let (device, k, λ) = (functions.device(), functions.count(), self.redundancy);
+        let λ = self.redundancy;
         fail_if!(!(λ >= 0.0 && λ.is_finite()), "the weight of Barlow Twins' redundancy must be from 0, got {λ}");
-        let mask = Array2::from_shape_fn((k, k), |(i, j)| if i == j { 1.0 } else { λ });
-        Ok(Box::new(Run {
-            redundancy: λ,
-            identity: Small::identity(device, k)?,
-            mask: Small::from_host(device, &mask)?,
-            masked: Small::zeros(device, [k, k])?,
-            loss: Small::zeros(device, [1, 1])?,
-            g: Tensor::zeros(device, &[0])?,
-        }))
+        let work = Masked::new(functions, |(i, j)| if i == j { 1.0 } else { λ })?;
+        Ok(Box::new(Run { redundancy: λ, work }))
     }
 }
 
@@ -70,7 +57,7 @@ impl Objective for Run {
     }
 
     fn step(&mut self, step: &mut Step<'_, '_>) -> Result<()> {
-        let Run { identity, mask, masked, loss, g, .. } = self;
+        let Masked { identity, mask, masked, loss, g } = &mut self.work;
         let factor = 4.0 / step.points() as f64;
         small::multiply(mask, step.r, masked);
         small::mix(masked.times(factor), step.kpsi, step.all(), Store::Replace, g)?;

@@ -1,10 +1,9 @@
 //! Neural Eigenmap: all functions from one network, kept apart by a penalty on what the operator sees of two of them.
 
-use super::objective::{Objective, Own, Step};
+use super::objective::{Masked, Objective, Own, Step};
 use super::{Functions, Recipe};
-use crate::compute::{Small, Store, Tensor, small};
+use crate::compute::{Store, small};
 use crate::{Result, fail_if};
-use ndarray::Array2;
 
 /// Minimises `ℓ = Σ_j (−R_jj + a Σ_{i<j} R_ij²)` over normalised functions, where `ψ_i` is held fixed in the terms of every
 /// `ψ_j` after it. So `ψ_j` follows
@@ -45,13 +44,8 @@ impl Default for Eigenmap {
 struct Run {
     penalty: f64,
     ordered: bool,
-    identity: Small,
-    /// a where i < j (row j), or where i ≠ j, and zero elsewhere; `[k, k]`.
-    mask: Small,
-    /// `mask ∘ R`
-    masked: Small,
-    loss: Small,
-    g: Tensor,
+    /// a where i < j (row j), or where i ≠ j, and zero elsewhere.
+    work: Masked,
 }
 
 impl Recipe for Eigenmap {
@@ -64,20 +58,11 @@ impl Recipe for Eigenmap {
     }
 
     fn objective(&self, functions: &Functions, _: usize) -> Result<Box<dyn Objective>> {
-        let (device, k) = (functions.device(), functions.count());
-        let penalty = self.penalty.unwrap_or((PUBLISHED / k as f64).min(LARGEST));
+        let penalty = self.penalty.unwrap_or((PUBLISHED / functions.count() as f64).min(LARGEST));
         fail_if!(!(penalty >= 0.0 && penalty.is_finite()), "the penalty of the eigenmap must be from 0, got {penalty}");
         let counts = |(j, i): (usize, usize)| if self.ordered { i < j } else { i != j };
-        let mask = Array2::from_shape_fn((k, k), |at| if counts(at) { penalty } else { 0.0 });
-        Ok(Box::new(Run {
-            penalty,
-            ordered: self.ordered,
-            identity: Small::identity(device, k)?,
-            mask: Small::from_host(device, &mask)?,
-            masked: Small::zeros(device, [k, k])?,
-            loss: Small::zeros(device, [1, 1])?,
-            g: Tensor::zeros(device, &[0])?,
-        }))
+        let work = Masked::new(functions, |at| if counts(at) { penalty } else { 0.0 })?;
+        Ok(Box::new(Run { penalty, ordered: self.ordered, work }))
     }
 }
 
@@ -91,7 +76,7 @@ impl Objective for Run {
     }
 
     fn step(&mut self, step: &mut Step<'_, '_>) -> Result<()> {
-        let Run { identity, mask, masked, loss, g, ordered, .. } = self;
+        let (Masked { identity, mask, masked, loss, g }, ordered) = (&mut self.work, self.ordered);
         let factor = 2.0 / step.points() as f64;
         small::multiply(mask, step.r, masked);
         small::mix(identity.times(-factor), step.kpsi, step.all(), Store::Replace, g)?;
@@ -99,7 +84,7 @@ impl Objective for Run {
         step.backward(g)?;
         small::sum(-1.0, step.r.diagonal(), Store::Replace, loss);
         // Unordered, every pair i < j is in the mask twice.
-        small::inner(masked.times(if *ordered { 1.0 } else { 0.5 }), step.r, Store::Add, loss);
+        small::inner(masked.times(if ordered { 1.0 } else { 0.5 }), step.r, Store::Add, loss);
         step.control.record(loss, step.unbiased.diagonal());
         Ok(())
     }

@@ -1,8 +1,8 @@
 //! Networks as the features of a [`crate::spectrum::Spectrum`].
 
 use super::{Functions, Layout, Standardizer};
+use crate::bundle::Bundle;
 use crate::compute::{self, Device};
-use crate::model::Bundle;
 use crate::net::{Network, Parameters};
 use crate::operator::{Features, Points};
 use crate::training::{numbers, put_numbers};

@@ -245,7 +245,7 @@ mod tests {
     #[test]
     fn a_ridge_is_noise_on_the_functions() {
         let mut rng = Rng::new(5);
-        let shared = Array2::from_shape_simple_fn((300, 3), || rng.normal());
+        let shared = rng.normals((300, 3));
         let mut view = || {
             Array2::from_shape_fn((300, 4), |(i, c)| {
                 if c < 3 { shared[[i, c]] + 0.5 * c as f64 * rng.normal() } else { rng.normal() }

@@ -1,7 +1,6 @@
 //! Networks as functions: what training moves and Rayleigh–Ritz combines.
 
 use super::sharded_batch::ShardedBatch;
-use crate::budget::Budget;
 use crate::compute::{self, Device, Math, Tensor};
 use crate::net::{Description, LayerSpec, Mode, Network, Parameters, Workspace};
 use crate::rng::Rng;
@@ -82,9 +81,8 @@ impl Functions {
         Ok(Functions { centre, ..Functions::drawn(network, Layout::Units, normalise, device, rng)? })
     }
 
-    /// From a network whose numbers are drawn, if the system has memory for them: a method asks its own budget before.
+    /// From a network whose numbers are drawn. A method asks the budget of its context for them before.
     fn drawn(network: Network, layout: Layout, normalise: bool, device: Device, rng: &Rng) -> Result<Functions> {
-        Budget::of_free_memory().require_network(&network, 2, 0)?;
         let parameters = network.init(device, rng)?;
         Functions::from_parts(network, parameters, layout, normalise)
     }

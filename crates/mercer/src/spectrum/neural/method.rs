@@ -2,14 +2,14 @@
 
 use super::functions::{STRIP, network_of_units, separate_networks};
 use super::training::{pairs_of, validation_sample};
-use super::{FunctionOperator, Functions, Kind, NetworkFeatures, OnData, Pairs, Settings, Trained};
-use super::{rayleigh_ritz, train};
+use super::{FunctionOperator, Functions, Kind, NetworkFeatures, OnData, Pairs, Settings, Trained, TrainedPairs};
+use super::{certify_trained, rayleigh_ritz, train};
 use crate::compute::Device;
 use crate::linalg::matmul;
 use crate::net::Network;
-use crate::operator::Extension;
+use crate::operator::{Extension, Points};
 use crate::rng::Rng;
-use crate::spectrum::{Method, Problem, Solution, averaged, zero_threshold};
+use crate::spectrum::{Certified, Method, Problem, Solution, averaged, zero_threshold};
 use crate::{Result, fail_if};
 use ndarray::{Array2, s};
 
@@ -121,7 +121,7 @@ impl Neural {
         budget.require(
             format!("{} functions at {values} values", functions.dim().0),
             (2 * 8 * (values as u64)).saturating_mul(functions.dim().0 as u64),
-            "use the Krylov method, which reads the samples in strips, or fewer functions",
+            concat!("use ", crate::advice!(Krylov), ", which reads the samples in strips, or fewer functions"),
         )
     }
 
@@ -180,7 +180,11 @@ impl Method for Neural {
             functions.parameters_mut().trained.copy_from_host(&drawn)?;
             untrained = Some(Box::new(solution(&mut functions)?));
         }
-        Ok(Solution { training: Some(record), untrained, ..trained })
+        Ok(Solution { networks: Some(TrainedPairs { training: record, untrained }), ..trained })
+    }
+
+    fn certify(&self, problem: &Problem, found: Solution, held_out: Option<Points<'_>>) -> Result<Certified> {
+        certify_trained(problem, found, held_out)
     }
 }
 
@@ -193,6 +197,7 @@ impl Neural {
         let sample = operator.sample(device, &mut seed.fork(4), self.finish_points)?;
         let mut best: Option<(f64, Functions, Pairs)> = None;
         for architecture in self.architectures(operator.inputs(), k, 1) {
+            problem.context.budget.require_network(&network_of_units(&architecture, operator.inputs())?, 2, 0)?;
             let mut units = Functions::hidden_units(&architecture, operator.inputs(), device, &seed.fork(1))?;
             let pairs = operator.ritz_of_units(&mut units, &sample, k)?;
             let residual = pairs.mean_residual(k, operator.roundoff());

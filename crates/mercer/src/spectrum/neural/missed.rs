@@ -8,7 +8,7 @@ use crate::{Device, Result};
 use ndarray::s;
 
 /// A function outside the span of those that were found, with a Rayleigh quotient above the eigenvalue of one of them.
-pub(crate) struct Missed {
+pub(super) struct Missed {
     /// `⟨φ,Kφ⟩` for the φ of norm 1 with the largest, orthogonal to the functions found, on a sample.
     pub quotient: f64,
     /// Its standard error, as an eigenvalue of the sample.
@@ -28,7 +28,7 @@ impl Missed {
         /// Quotients below this, times the largest eigenvalue, are rounding.
         const LEAST: f64 = 1e-6;
         let (operator, μ) = (problem.operator, &solution.eigenvalues);
-        let (Some(_), Some(x)) = (&solution.training, operator.points()) else { return Ok(None) };
+        let (Some(_), Some(x)) = (&solution.networks, operator.points()) else { return Ok(None) };
         let c = operator.outputs();
         let points = (operator.n() / c).min((VALUES / c).max(1));
         let drawn = Rng::new(problem.context.seed).fork(0x6d69_7373).sample(operator.n() / c, points);
@@ -60,12 +60,13 @@ impl Missed {
         let pair = 1 + μ.iter().take_while(|μ| **μ >= self.quotient).count();
         format!(
             "training missed a pair: on {} points, a function outside the span of those found has the Rayleigh quotient {:.4} ± {:.4}, which is \
-             more than the eigenvalue of pair {}; pairs from {} on are not those of their numbers. Train for more steps, or use the Krylov method",
+             more than the eigenvalue of pair {}; pairs from {} on are not those of their numbers. Train for more steps, or use {krylov}",
             self.points,
             self.quotient,
             self.error,
             μ.len(),
-            pair.min(μ.len())
+            pair.min(μ.len()),
+            krylov = crate::advice!(Krylov)
         )
     }
 }

@@ -12,7 +12,7 @@
 //! | [`Stepper`] | training steps, the same on the CPU and on a GPU, where they are recorded |
 //! | `sharded_batch.rs` | the points of a batch, sharded to the ranks of a distributed run |
 //! | [`train`] | training: steps, validation, checkpoints, recovery |
-//! | `untrained.rs` | whether training helped on held-out points |
+//! | `untrained.rs` | whether training helped on held-out points, and which pairs it missed |
 //! | [`rayleigh_ritz`] | the finish: the best pairs within the span of the functions |
 //! | `features.rs` | the result as features of a [`crate::spectrum::Spectrum`] |
 //! | [`Neural`] | all of it as a [`crate::spectrum::Method`] |
@@ -96,7 +96,7 @@ pub use functions::Functions;
 pub use graph_laplacian::GraphLaplacian;
 pub use kind::{Kind, PairObjective};
 pub use method::Neural;
-pub(crate) use missed::Missed;
+use missed::Missed;
 pub use nested::{Nested, Nesting};
 pub use neuralef::NeuralEf;
 pub use omm::Omm;
@@ -111,7 +111,8 @@ pub use spectral_contrastive::SpectralContrastive;
 pub use spin::Spin;
 pub(crate) use training::pairs_of;
 pub use training::{Trained, train};
-pub(crate) use untrained::unless_worse;
+pub use untrained::TrainedPairs;
+use untrained::certify_trained;
 pub use vicreg::VicReg;
 pub use view_pairs::ViewPairs;
 pub(crate) use view_pairs::partners;

@@ -7,6 +7,7 @@ use super::Functions;
 use super::sharded_batch::ShardedBatch;
 use crate::Result;
 use crate::compute::{Control, Math, Small, Tensor, small};
+use ndarray::Array2;
 use std::ops::Range;
 
 /// One training step as an objective sees it; `m = B·c` values of each of k functions.
@@ -63,6 +64,31 @@ impl<'a> Step<'a, '_> {
     /// All of these values.
     pub fn all(&self) -> Range<usize> {
         0..self.points()
+    }
+}
+
+/// What objectives compute with whose gradient is made of `Kψ` and of R under a mask.
+pub(super) struct Masked {
+    pub identity: Small,
+    /// M `[k, k]`
+    pub mask: Small,
+    /// `M ∘ R`
+    pub masked: Small,
+    pub loss: Small,
+    pub g: Tensor,
+}
+
+impl Masked {
+    /// With the mask `M_ij = mask(i, j)`.
+    pub fn new(functions: &Functions, mask: impl Fn((usize, usize)) -> f64) -> Result<Masked> {
+        let (device, k) = (functions.device(), functions.count());
+        Ok(Masked {
+            identity: Small::identity(device, k)?,
+            mask: Small::from_host(device, &Array2::from_shape_fn((k, k), mask))?,
+            masked: Small::zeros(device, [k, k])?,
+            loss: Small::zeros(device, [1, 1])?,
+            g: Tensor::zeros(device, &[0])?,
+        })
     }
 }
 

@@ -4,8 +4,8 @@ use super::finish::own_pairs;
 use super::memory_advice::MemoryAdvice;
 use super::objective::{Objective, Own, State};
 use super::{FunctionOperator, Functions, Pairs, Sample, Settings, Stepper, Stop, Training, rayleigh_ritz};
+use crate::bundle::Bundle;
 use crate::compute::Device;
-use crate::model::Bundle;
 use crate::net::{Optimizer, Schedule};
 use crate::rng::Rng;
 use crate::training::{
@@ -318,6 +318,11 @@ impl Task for Eigenfunctions<'_> {
 
     fn converged(&self) -> bool {
         self.patience.since >= self.settings.patience
+    }
+
+    /// What was drawn ahead is not in a checkpoint.
+    fn saves_anywhere(&self) -> bool {
+        false
     }
 
     fn report(&mut self, rate: f64, left: f64) -> Result<String> {

@@ -1,95 +1,12 @@
-//! Rows with a class or a number each, and their standardization.
+//! How rows are standardized before a network sees them, and what the number that it puts out means.
 
 use crate::compute::{Device, Tensor};
-use crate::data::{Dataset, MOST_MAGNITUDE, Rows, Scaler, Target};
-use crate::{Error, Result, fail_if};
-use ndarray::{Array2, ArrayView2, Axis};
+use crate::data::{Rows, Scaler};
+use crate::{Result, fail_if};
 use serde::{Deserialize, Serialize};
 
-/// Rows with a class each, or a number each. Example: [the module](crate::classifier).
-#[derive(Clone, Debug)]
-pub struct Labelled {
-    /// `[n, d]`
-    pub x: Array2<f64>,
-    /// `[n]`, each below the number of classes; empty where rows have numbers.
-    pub labels: Vec<usize>,
-    /// Names of the classes; empty where rows have numbers.
-    pub classes: Vec<String>,
-    /// `[n]`: the numbers to predict; empty where rows have classes.
-    pub numbers: Vec<f64>,
-    /// Channels, height and width, where each row is an image.
-    pub image: Option<[usize; 3]>,
-}
-
-impl Labelled {
-    /// A data set whose target is a class, or can be read as one.
-    pub fn of(data: &Dataset) -> Result<Labelled> {
-        let Target::Classes { labels, names } = target(data)?.as_classes()? else {
-            return Err(Error::input(format!("the target of `{}` is not a class", data.name)));
-        };
-        let x = checked(data)?;
-        Ok(Labelled { x, labels, classes: names, numbers: vec![], image: data.shape })
-    }
-
-    /// A data set whose target is a number.
-    pub fn with_numbers(data: &Dataset) -> Result<Labelled> {
-        let Target::Values(numbers) = target(data)? else {
-            return Err(Error::input(format!("the target of `{}` is a class, not a number", data.name)));
-        };
-        let too_large = |y: &f64| y.is_nan() || y.abs() > MOST_MAGNITUDE;
-        if let Some(i) = numbers.iter().position(too_large) {
-            return Err(Error::Numerical(format!(
-                "the target of row {} (counted from 1) of `{}` is {:e}, too large to compute with; scale the target",
-                i + 1,
-                data.name,
-                numbers[i]
-            )));
-        }
-        let x = checked(data)?;
-        Ok(Labelled { x, labels: vec![], classes: vec![], numbers: numbers.clone(), image: data.shape })
-    }
-
-    /// Number of rows.
-    pub fn n(&self) -> usize {
-        self.x.nrows()
-    }
-
-    /// Number of columns.
-    pub fn d(&self) -> usize {
-        self.x.ncols()
-    }
-
-    /// Some of the rows, in the given order.
-    pub fn select(&self, rows: &[usize]) -> Labelled {
-        let labels = rows.iter().filter_map(|&row| self.labels.get(row).copied()).collect();
-        let numbers = rows.iter().filter_map(|&row| self.numbers.get(row).copied()).collect();
-        Labelled { x: self.x.select(Axis(0), rows), labels, numbers, classes: self.classes.clone(), image: self.image }
-    }
-
-    /// The labels as positions in `classes`, found by name.
-    pub fn labels_for(&self, classes: &[String]) -> Result<Vec<usize>> {
-        let place = |name: &String| classes.iter().position(|c| c == name);
-        let places: Vec<Option<usize>> = self.classes.iter().map(place).collect();
-        if let Some(c) = (0..places.len()).find(|c| places[*c].is_none() && self.labels.contains(c)) {
-            let (name, learnt) = (&self.classes[c], classes.join(", "));
-            return Err(Error::input(format!("the class `{name}` is not one of those that were learnt ({learnt})")));
-        }
-        Ok(self.labels.iter().map(|&l| places[l].unwrap_or(0)).collect())
-    }
-}
-
-/// The rows `[n, d]`, none of which is too large to compute with.
-fn checked(data: &Dataset) -> Result<Array2<f64>> {
-    let x = data.x.to_f64().into_owned();
-    Rows::from(&x).check_magnitude()?;
-    Ok(x)
-}
-
-fn target(data: &Dataset) -> Result<&Target> {
-    data.y
-        .as_ref()
-        .ok_or_else(|| Error::input(format!("`{}` has no target; name the column that holds the classes", data.name)))
-}
+/// Rows that are in double precision at a time.
+const FEW: usize = 256;
 
 /// A number to predict as a network puts it out: `(y − mean)/spread`. Example: [the module](crate::classifier).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -163,7 +80,8 @@ impl Standardizer {
     }
 
     /// That of the rows `x` `[n, d]`: by channel where they are images, else by column. One without spread keeps its scale.
-    pub fn of(x: ArrayView2<f64>, image: Option<[usize; 3]>) -> Result<Standardizer> {
+    pub fn of<'x>(x: impl Into<Rows<'x>>, image: Option<[usize; 3]>) -> Result<Standardizer> {
+        let x = x.into().to_f64();
         let channels = image.map_or(x.ncols(), |[c, ..]| c);
         let plane = x.ncols() / channels.max(1);
         fail_if!(
@@ -193,13 +111,17 @@ impl Standardizer {
     }
 
     /// The standardized rows `[n, d]` on a device.
-    pub fn apply(&self, x: ArrayView2<f64>, device: Device) -> Result<Tensor> {
-        let (columns, plane) = (x.ncols(), x.ncols() / self.mean.len());
-        let standardized = |(i, x): (usize, &f64)| {
-            let c = i % columns / plane;
-            ((x - self.mean[c]) / self.spread[c]) as f32
-        };
-        let values: Vec<f32> = x.iter().enumerate().map(standardized).collect();
-        Tensor::from_host(device, &[x.nrows(), columns], &values)
+    pub fn apply<'x>(&self, x: impl Into<Rows<'x>>, device: Device) -> Result<Tensor> {
+        let x = x.into();
+        let (n, columns) = x.dim();
+        let plane = columns / self.mean.len();
+        let mut values = Vec::with_capacity(n * columns);
+        for few in x.chunks(FEW) {
+            values.extend(few.iter().enumerate().map(|(i, x)| {
+                let c = i % columns / plane;
+                ((x - self.mean[c]) / self.spread[c]) as f32
+            }));
+        }
+        Tensor::from_host(device, &[n, columns], &values)
     }
 }

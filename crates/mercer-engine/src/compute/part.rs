@@ -1,10 +1,12 @@
+//! Some of the rows of a matrix: all, a range or a list.
+
 use std::borrow::Cow;
 use std::ops::Range;
 
 /// Some of the rows of a matrix or of the points of a set, in the order in which they are named.
 ///
 /// ```
-/// use mercer_engine::linalg::Part;
+/// use mercer_engine::compute::Part;
 /// assert_eq!(Part::Rows(&[4, 1]).len(10), 2);
 /// assert_eq!(Part::All.within(10, 3..5), Part::Range(3..5));
 /// assert_eq!(Part::Range(2..8).within(10, 3..5), Part::Range(5..7));
