@@ -149,7 +149,11 @@ fn conjugate_gradients_say_what_they_did() {
     for words in [" ± ", "products, relative residual", "preconditioner of rank 40"] {
         assert!(said.contains(words), "{words}: {said}");
     }
-    folder.refuses("gp train.csv --target y --precision f32", "--precision is for --method cg");
+    folder.refuses(
+        "gp train.csv --target y --precision f32",
+        "the method auto does not take --precision, which is for cg; leave it out",
+    );
+    folder.refuses("gp train.csv --target y --method exact --rank 5", "the method exact does not take --rank");
     folder.refuses(&format!("gp train.csv {options} --memory 1MB"), "memory budget");
 }
 

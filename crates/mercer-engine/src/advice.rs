@@ -67,6 +67,8 @@ table! {
     TakeAsCategory: "take the column as a category" => "categories";
     LeaveOut: "leave the column out" => "drop";
     SetHeader: "set the header option" => "header" = "yes";
+    Logistic: "logistic regression on features" => "loss" = "logistic";
+    TakeClasses: "take whole numbers as classes" => "classify";
     RenameTensors: "rename the file's tensors" => "rename" = "old=new";
     NameNetwork: "name the network beside the file" => "net";
 }

@@ -3,19 +3,20 @@
 use crate::model::Handle;
 use crate::options::Options;
 use mercer::apply::{
-    Affinity, Alpha, Bandwidth, ClassWeights, DiffusionMaps, EigenSolver, EpochSolver, Falkon, FeatureLogistic,
-    FeatureMap, FeatureProcess, FeatureRidge, Fit, GaussianProcess, GaussianProcessClassifier, IterativeProcess,
-    KernelPca, KernelSearch, LandmarkSolver, LaplacianEigenmaps, Learner, MetricForm, NadarayaWatson, NtkEnsemble,
-    ProcessFeatures, RecursiveFeatureMachine, Ridge, RidgeSolver, SpectralRidge, Tuning, ViewEigenmap, ViewRows,
+    Alpha, Bandwidth, ClassWeights, EmbeddingTask, EpochSolver, Falkon, FeatureLogistic, FeatureMap, FeatureRidge, Fit,
+    KernelSearch, LandmarkSolver, Learner, MetricForm, NadarayaWatson, NtkEnsemble, ProcessTask,
+    RecursiveFeatureMachine, Ridge, RidgeSolver, SpectralRidge, ViewEigenmap, ViewRows,
 };
 use mercer::data::Target;
 use mercer::kernel::{Expression, Kernel};
-use mercer::laplace::{FunctionLaplace, FunctionMethod, NetworkFunctions};
+use mercer::laplace::{NetworkFunctions, NetworkKind};
+use mercer::learn::{FunctionRows, Samples, posteriors};
 use mercer::operator::{DenseOperator, OnPoints};
 use mercer::spectrum::neural::{PairObjective, Settings};
 use mercer::spectrum::{Exact, Krylov, Problem, Sampling, Spectrum};
-use mercer::{Error, FitContext, Result, fail_if};
+use mercer::{Error, FitContext, Result, fail_if, learn};
 use ndarray::{Array3, ArrayView2, s};
+use std::sync::Arc;
 
 /// Random features, landmarks of Falkon and eigenfunctions by default, as in the program.
 const RANDOM_FEATURES: usize = 2000;
@@ -27,28 +28,9 @@ pub fn fit(kind: &str, mut o: Options, x: ArrayView2<f64>, y: Option<&Target>, c
     let target = || y.ok_or_else(|| Error::input(format!("{kind} needs targets")));
     let what = o.method(kind);
     let fitted = match kind {
-        "kpca" => Handle::transform(kpca(&mut o, x, context)?.fit(x, &(), context)?),
-        "kpca-matrix" => {
-            let usual = KernelPca::new(Kernel::parse("linear")?);
-            Handle::transform(principal_components(&mut o, usual)?.fit_matrix(x, context)?)
-        }
-        "laplacian" => {
-            let affinity = match o.take::<usize>("neighbours")? {
-                Some(neighbours) => Affinity::Neighbours(neighbours),
-                None => Affinity::Kernel(kernel(&mut o, x, context)?),
-            };
-            let (k, solver) = (o.need("k")?, solver(&mut o)?);
-            Handle::transform(LaplacianEigenmaps { k, affinity, solver, ..Default::default() }.fit(x, &(), context)?)
-        }
-        "diffusion" => {
-            let usual = DiffusionMaps::new(kernel(&mut o, x, context)?);
-            let (k, solver) = (o.need("k")?, solver(&mut o)?);
-            let alpha = o.take("alpha")?.unwrap_or(usual.alpha);
-            let time = o.take("time")?.unwrap_or(usual.time);
-            Handle::transform(DiffusionMaps { k, solver, alpha, time, ..usual }.fit(x, &(), context)?)
-        }
+        "kpca" | "laplacian" | "diffusion" => return embedding(kind, o, x, context),
         "eigenmap" => Handle::transform(eigenmap(&mut o)?.fit(&view_rows(&mut o, x)?, None, context)?),
-        "gp" => gaussian_process(&mut o, x, target()?, context)?,
+        "gp" => return gaussian_process(o, x, target()?, context),
         "laplace" => laplace(&mut o, x, target()?, context)?,
         "matrix" => of_matrix(&mut o, x, target()?, context)?,
         way => learn(way, &mut o, x, target()?, context)?,
@@ -82,24 +64,11 @@ fn view_rows(o: &mut Options, x: ArrayView2<f64>) -> Result<ViewRows> {
     Ok(ViewRows { image: o.take("image")?, ..ViewRows::new(x.to_owned()) })
 }
 
-/// The kernel of the options, every parameter a number.
-fn kernel(o: &mut Options, x: ArrayView2<f64>, context: &FitContext) -> Result<Kernel> {
-    Expression::parse(&o.need::<String>("kernel")?)?.resolve(x, context.seed)
-}
-
-fn solver(o: &mut Options) -> Result<EigenSolver> {
-    let words = [("auto", EigenSolver::Auto), ("exact", EigenSolver::Exact), ("krylov", EigenSolver::Krylov)];
-    Ok(o.word("solver", &words)?.unwrap_or(EigenSolver::Auto))
-}
-
-fn kpca(o: &mut Options, x: ArrayView2<f64>, context: &FitContext) -> Result<KernelPca> {
-    let usual = KernelPca::new(kernel(o, x, context)?);
-    principal_components(o, usual)
-}
-
-fn principal_components(o: &mut Options, usual: KernelPca) -> Result<KernelPca> {
-    let (k, solver, tolerance) = (o.need("k")?, solver(o)?, o.take("tolerance")?.unwrap_or(usual.tolerance));
-    Ok(KernelPca { k, solver, tolerance, ..usual })
+/// Coordinates of points under a kernel, or of a kernel matrix.
+fn embedding(method: &str, mut o: Options, x: ArrayView2<f64>, context: &FitContext) -> Result<Handle> {
+    let kernel = o.take::<String>("kernel")?.map(|kernel| Expression::parse(&kernel)).transpose()?;
+    let task = EmbeddingTask { k: o.need("k")?, kernel, matrix: o.take("matrix")?.unwrap_or(false) };
+    Ok(Handle::transforms(learn::embeddings().build(method, o.rest(), &task)?.fit(x, context)?))
 }
 
 /// A number, or none for the value with the least left-out error; `cv` is a number of folds.
@@ -143,45 +112,11 @@ fn of_matrix(o: &mut Options, k: ArrayView2<f64>, y: &Target, context: &FitConte
 }
 
 /// A Gaussian process of numbers or classes.
-fn gaussian_process(o: &mut Options, x: ArrayView2<f64>, y: &Target, context: &FitContext) -> Result<Handle> {
+fn gaussian_process(mut o: Options, x: ArrayView2<f64>, y: &Target, context: &FitContext) -> Result<Handle> {
     let kernel = Expression::parse(&o.need::<String>("kernel")?)?;
-    let (restarts, rows) = (o.take("restarts")?, o.take("search_rows")?);
-    let tuned = |usual: Tuning| Tuning {
-        restarts: restarts.unwrap_or(usual.restarts),
-        rows: rows.unwrap_or(usual.rows),
-        ..usual
-    };
-    if let Target::Classes { .. } = y {
-        let usual = GaussianProcessClassifier::new(kernel);
-        let tuning = tuned(usual.tuning);
-        return Ok(Handle::predict(GaussianProcessClassifier { tuning, ..usual }.fit(x, y, context)?));
-    }
-    let what = o.method("exact");
-    let way = o.take::<String>("method")?.unwrap_or_else(|| "exact".into());
-    let n = x.nrows();
-    let rank = if way == "exact" { None } else { o.take::<usize>("rank")? };
-    o.finish(&what)?;
-    let features = match way.as_str() {
-        "exact" => {
-            let usual = GaussianProcess::new(kernel);
-            let tuning = tuned(usual.tuning);
-            return Ok(Handle::predict(GaussianProcess { tuning, ..usual }.fit(x, y, context)?));
-        }
-        "cg" => {
-            let usual = IterativeProcess::new(kernel);
-            let tuning = tuned(usual.tuning);
-            return Ok(Handle::predict(IterativeProcess { tuning, rank, ..usual }.fit(x, y, context)?));
-        }
-        "nystrom" => ProcessFeatures::Landmarks(rank.unwrap_or(1000).min(n)),
-        "random-features" => ProcessFeatures::Random(rank.unwrap_or(RANDOM_FEATURES)),
-        "spectrum" => ProcessFeatures::Eigenfunctions(rank.unwrap_or(PAIRS).min(n)),
-        other => {
-            return Err(Error::unknown("method", other, ["exact", "cg", "nystrom", "random-features", "spectrum"]));
-        }
-    };
-    let usual = FeatureProcess::new(kernel, features);
-    let tuning = tuned(usual.tuning);
-    Ok(Handle::predict(FeatureProcess { tuning, ..usual }.fit(x, y, context)?))
+    let task = ProcessTask::new(kernel, x.dim(), y, context);
+    let process = learn::processes().build(&o.need::<String>("method")?, o.rest(), &task)?;
+    Ok(Handle::predicts(process.fit(x, y, context)?))
 }
 
 /// Linearised Laplace of a network from its outputs and functions, rows `[n, C(1 + K)]` as `NetworkFunctions::rows` has them; the last
@@ -198,14 +133,17 @@ fn laplace(o: &mut Options, x: ArrayView2<f64>, y: &Target, context: &FitContext
         Ok((NetworkFunctions::jacobians(outputs, functions)?.at(&rows), y.select(&rows)))
     };
     let ((fitted, y_fitted), (validation, y_validation)) = (part(0..n - count)?, part(n - count..n)?);
-    let pairs = o.take("count")?.unwrap_or(20);
-    let name = o.take::<String>("method")?.unwrap_or_else(|| "functions".into());
-    let methods = FunctionMethod::all(pairs);
-    let known = methods.iter().map(|method| method.name());
-    let method = methods.iter().find(|method| method.name() == name);
-    let method = *method.ok_or_else(|| Error::unknown("method", &name, known))?;
-    let laplace = FunctionLaplace { tempered: o.take("tempered")?.unwrap_or(false), ..FunctionLaplace::new(method) };
-    Ok(Handle::predict(laplace.fit(&fitted, &y_fitted, Some((&validation, &y_validation)), context)?))
+    let method = o.take::<String>("method")?.unwrap_or_else(|| "functions".into());
+    let candidates = posteriors().build(&method, o.rest(), &NetworkKind { number: c == 1, functions: true })?;
+    if let Some(laplace) = candidates.asked() {
+        let validation = Some((&validation, &y_validation));
+        return Ok(Handle::predict(laplace.fit_functions(&fitted, &y_fitted, validation, context)?));
+    }
+    let rows = |network, y| FunctionRows { network, y: Some(y) };
+    let (fit, validation) = (rows(fitted, y_fitted), rows(validation, y_validation));
+    let rows = Samples { fit, validation, test: None, ood: None };
+    let mut found = candidates.plan_functions(&rows, context)?.fit_functions(&rows, context)?;
+    Ok(Handle::predicts(found.all.swap_remove(found.kept).model))
 }
 
 /// The ways of `mercer regress`.

@@ -7,7 +7,7 @@ use crate::operator::Operator;
 use crate::options::Options;
 use crate::run::{Ended, Settings, evaluate, here, raised, run_to_interrupt};
 use crate::table::{self, Values};
-use mercer::apply::{Fitted, Predict, Saved, Transform, softmax_rows};
+use mercer::apply::{AnySaved, Fitted, Predict, SavedPredict, SavedTransform, Transform, softmax_rows};
 use mercer::classifier::Classifier;
 use mercer::data::{Schema, Target, held_out_rows};
 use mercer::kernel::Expression;
@@ -64,24 +64,29 @@ impl Handle {
         }
     }
 
-    pub fn predict(fitted: impl Predict + Saved + 'static) -> Handle {
-        let (notes, shared) = (fitted.notes().to_vec(), Arc::new(fitted));
-        let own = shared.clone();
-        Handle {
-            content: Does::Predict(shared),
-            schema: None,
-            parts: Arc::new(move |look| look(&own.bundle()?)),
-            notes,
-        }
+    pub fn predict(fitted: impl SavedPredict + 'static) -> Handle {
+        Handle::predicts(Box::new(fitted))
     }
 
-    pub fn transform(fitted: impl Transform + Saved + 'static) -> Handle {
-        let (notes, shared) = (fitted.notes().to_vec(), Arc::new(fitted));
+    pub fn transform(fitted: impl SavedTransform + 'static) -> Handle {
+        Handle::transforms(Box::new(fitted))
+    }
+
+    /// An estimator of the registry that predicts.
+    pub fn predicts(fitted: Box<dyn SavedPredict>) -> Handle {
+        let (notes, shared): (_, Arc<dyn SavedPredict>) = (fitted.notes().to_vec(), fitted.into());
+        let own = shared.clone();
+        Handle { content: Does::Predict(shared), schema: None, parts: Arc::new(move |look| look(&own.parts()?)), notes }
+    }
+
+    /// An estimator of the registry that gives coordinates.
+    pub fn transforms(fitted: Box<dyn SavedTransform>) -> Handle {
+        let (notes, shared): (_, Arc<dyn SavedTransform>) = (fitted.notes().to_vec(), fitted.into());
         let own = shared.clone();
         Handle {
             content: Does::Transform(shared),
             schema: None,
-            parts: Arc::new(move |look| look(&own.bundle()?)),
+            parts: Arc::new(move |look| look(&own.parts()?)),
             notes,
         }
     }
@@ -164,15 +169,9 @@ impl Handle {
 
     /// Scores `[m, ·]` as numbers or classes.
     fn decode(&self, scores: ArrayView2<f64>) -> Result<Target> {
-        let largest =
-            |row: ArrayView1<f64>| (1..row.len()).fold(0, |best, c| if row[c] > row[best] { c } else { best });
         match &self.content {
             Does::Predict(fitted) => Ok(fitted.decode(scores)),
-            Does::Network(network) if network.number.is_some() => Ok(Target::Values(scores.column(0).to_vec())),
-            Does::Network(network) => {
-                let labels = scores.rows().into_iter().map(largest).collect();
-                Ok(Target::Classes { labels, names: network.classes.clone() })
-            }
+            Does::Network(network) => Ok(Target::of_scores(scores, &network.classes)),
             Does::Spectrum(_) | Does::Transform(_) => {
                 Err(Error::input("the model gives coordinates; it does not predict"))
             }

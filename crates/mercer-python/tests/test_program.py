@@ -55,8 +55,10 @@ def test_spectra(files, method, options, seed):
         (["--method", "kpca"], mercer.KernelPCA(n_components=2, kernel="rbf(lengthscale=median)")),
         (["--method", "laplacian"], mercer.LaplacianEigenmaps(n_components=2)),
         (["--method", "diffusion"], mercer.DiffusionMaps(n_components=2)),
+        (["--method", "diffusion", "--alpha", 0.5, "--time", 2, "--solver", "exact"], mercer.DiffusionMaps(n_components=2, alpha=0.5, time=2, eigen_solver="dense")),
+        (["--solver", "krylov", "--tolerance", 1e-8], mercer.KernelPCA(n_components=2, kernel="rbf(lengthscale=median)", eigen_solver="krylov", tol=1e-8)),
     ],
-    ids=["kpca", "laplacian", "diffusion"],
+    ids=["kpca", "laplacian", "diffusion", "walk", "krylov"],
 )
 def test_embeddings(files, way, estimator):
     run("embed", files / "x.npy", "--scale", "none", "--k", 2, *way, "--out", files / "z.npy")
@@ -86,8 +88,13 @@ def test_regression(files, way, estimator):
     assert np.array_equal(estimator.fit(X, np.sin(X[:, 0])).predict(NEW), np.load(files / "p.npy").ravel())
 
 
-def test_gaussian_processes(files):
-    run("gp", files / "train.csv", "--target", "y", "--scale", "none", "--predict", files / "test.csv", "--out", files / "p.npy")
+@pytest.mark.parametrize(
+    ("way", "parameters"),
+    [([], {}), ([], {"method": "auto"}), (["--rank", 20], {"method": "auto", "rank": 20}), (["--method", "cg", "--precision", "f32"], {"method": "cg", "precision": "f32"})],
+    ids=["exact", "auto", "landmarks", "cg"],
+)
+def test_gaussian_processes(files, way, parameters):
+    run("gp", files / "train.csv", "--target", "y", "--scale", "none", *way, "--predict", files / "test.csv", "--out", files / "p.npy")
     want = np.load(files / "p.npy")
-    mean, deviation = mercer.GaussianProcessRegressor().fit(X, np.sin(X[:, 0])).predict(NEW, return_std=True)
+    mean, deviation = mercer.GaussianProcessRegressor(**parameters).fit(X, np.sin(X[:, 0])).predict(NEW, return_std=True)
     assert np.array_equal(mean, want[:, 0]) and np.array_equal(deviation, want[:, 1])

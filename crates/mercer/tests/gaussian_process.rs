@@ -5,7 +5,7 @@ mod common;
 use common::*;
 use mercer::apply::{
     ClassReport, FeatureProcess, Fit, FittedFeatureProcess, FittedGaussianProcess, FittedGaussianProcessClassifier,
-    GaussianProcess, GaussianProcessClassifier, IntervalReport, Predict, ProcessFeatures, Saved, Tuning,
+    FittedProcess, GaussianProcess, GaussianProcessClassifier, IntervalReport, Predict, ProcessFeatures, Saved, Tuning,
 };
 use mercer::data::Target;
 use mercer::kernel::Expression;
@@ -411,5 +411,6 @@ fn well_separated_classes_get_confident_probabilities() {
     };
     let ours = log_loss(fitted.probabilities(scores.view()).unwrap());
     let cautious = log_loss(scores.mapv(f64::exp));
+    assert!(fitted.notes().iter().all(|note| !note.contains("noise")), "{:?}", fitted.notes());
     assert!(ours < 0.1 && ours < 0.5 * cautious, "{ours} {cautious}");
 }

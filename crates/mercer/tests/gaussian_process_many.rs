@@ -5,8 +5,8 @@ mod common;
 
 use common::*;
 use mercer::apply::{
-    FeatureProcess, Fit, FittedGaussianProcess, FittedIterativeProcess, GaussianProcess, GaussianProcessClassifier,
-    IntervalReport, IterativeProcess, Predict, ProcessFeatures, Saved, Tuning,
+    FeatureProcess, Fit, FittedGaussianProcess, FittedIterativeProcess, FittedProcess, GaussianProcess,
+    GaussianProcessClassifier, IntervalReport, IterativeProcess, Predict, ProcessFeatures, Saved, Tuning,
 };
 use mercer::data::Target;
 use mercer::kernel::Expression;

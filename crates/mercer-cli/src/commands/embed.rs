@@ -1,6 +1,7 @@
 //! `mercer embed`: a few coordinates for every point.
 
 use crate::options::input::{Reader, scaling};
+use crate::options::offered::{self, Given};
 use crate::options::precomputed::{self, PRECOMPUTED};
 use crate::options::values;
 use crate::program::context::Context;
@@ -9,17 +10,15 @@ use crate::show::certificate;
 use crate::show::page;
 use crate::show::units;
 use crate::text;
-use clap::{Args, ValueEnum};
-use mercer::apply::{Affinity, DiffusionMaps, Fit, KernelPca, LaplacianEigenmaps, Saved, Transform};
+use clap::Args;
+use mercer::apply::{EmbeddingTask, SavedTransform};
 use mercer::data::{Dataset, Scaling, Schema};
-use mercer::kernel::{Expression, Kernel};
+use mercer::kernel::Expression;
 use mercer::operator::Precision;
-use mercer::{Error, FitContext, Result, fail_if};
+use mercer::{FitContext, Result, fail_if, learn};
 use mercer_figure::Plot;
 use ndarray::{Array2, ArrayView1, s};
 use serde_json::json;
-use std::path::Path;
-use std::rc::Rc;
 
 /// Give every point a few coordinates that keep what the kernel calls near
 #[derive(Args)]
@@ -29,17 +28,16 @@ pub struct Embed {
     data: String,
 
     /// How the coordinates are found
-    #[arg(long, default_value = "kpca")]
-    method: Way,
+    #[arg(long, default_value = "kpca", value_parser = offered::name::<EmbeddingTask>())]
+    method: &'static str,
 
     /// Kernel expression (see `mercer kernels`), or, for kpca, precomputed: the data is a kernel matrix [n, n], and new points
     /// are rows of their values with the n points, [m, n] [default: rbf(lengthscale=median); for laplacian a graph of neighbours]
     #[arg(long, value_name = "EXPRESSION")]
     kernel: Option<String>,
 
-    /// laplacian: join every point to so many nearest others [default: 10, unless a kernel is given]
-    #[arg(long, value_name = "N", conflicts_with = "kernel")]
-    neighbours: Option<usize>,
+    #[command(flatten)]
+    options: Given<EmbeddingTask>,
 
     /// Number of coordinates
     #[arg(long, short, value_name = "N", default_value_t = 2)]
@@ -69,49 +67,29 @@ pub struct Embed {
     reader: Reader,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Way {
-    /// Kernel principal components
-    Kpca,
-    /// Laplacian eigenmaps: the slowest functions on a graph of neighbours, or on a kernel
-    Laplacian,
-    /// Diffusion maps: distances are those of a diffusion over the points
-    Diffusion,
-}
-
-/// Writes the model with its schema to a file.
-type Save = dyn Fn(&Schema, &Path) -> Result<()>;
-
-/// The fitted coordinates, and for kernel PCA the share of the variance of each.
-struct Embedded {
-    fitted: Rc<dyn Transform>,
-    save: Box<Save>,
-    explained: Option<Vec<f64>>,
-}
-
-impl Embedded {
-    fn new(fitted: impl Transform + Saved + 'static, explained: Option<Vec<f64>>) -> Embedded {
-        let fitted = Rc::new(fitted);
-        let saved = fitted.clone();
-        Embedded { fitted, save: Box::new(move |schema, path| saved.save_with(Some(schema), path)), explained }
-    }
-}
-
 impl Embed {
     pub fn run(self, context: &Context) -> Result<()> {
         let out = self.out.as_ref().map(Output::table).transpose()?;
         let plot = self.plot.as_ref().map(|path| Output::with_extension(path, &["svg", "png"])).transpose()?;
         let model = self.save.as_ref().map(Output::new).transpose()?;
-        self.check()?;
         let precomputed = self.kernel.as_deref() == Some(PRECOMPUTED);
-        let kernel = if precomputed { "linear" } else { self.kernel.as_deref().unwrap_or("rbf(lengthscale=median)") };
-        let kernel = Expression::parse(kernel)?;
+        let kernel = self.kernel.as_deref().filter(|_| !precomputed).map(Expression::parse).transpose()?;
+        let task = match precomputed {
+            true => EmbeddingTask::of_matrix(self.k),
+            false => EmbeddingTask::new(self.k, kernel),
+        };
+        self.check(&task)?;
         let scale = if precomputed { Some(Scaling::None) } else { self.scale };
         let (data, schema) = self.reader.features(&self.data, scale, context)?;
-        let kernel =
-            units::for_columns_said(&[kernel], Some(&schema), context).remove(0).resolve(&data.x, context.seed)?;
-        let Embedded { fitted, save, explained } = context.fitting(|fit| {
-            self.embed(&kernel, &data, &FitContext { precision: self.precision, data: &self.data, ..*fit })
+        let kernel = task.kernel.map(|kernel| units::for_columns_said(&[kernel], Some(&schema), context).remove(0));
+        let embedding =
+            learn::embeddings().build(self.method, self.options.options(), &EmbeddingTask { kernel, ..task })?;
+        let fitted = context.fitting(|fit| {
+            let fit = FitContext { precision: self.precision, data: &self.data, ..*fit };
+            match precomputed {
+                true => embedding.fit(precomputed::matrix(&data)?.view(), &fit),
+                false => embedding.fit(data.x.to_f64().view(), &fit),
+            }
         })?;
         fitted.notes().iter().for_each(|note| context.warn(note));
         let z = fitted.embedding();
@@ -119,57 +97,35 @@ impl Embed {
             context.written(out, out.matrix(z.view(), &numbered("z", z.ncols())));
         }
         if let Some(model) = &model {
-            context.written(model, save(&schema, model.path()));
+            context.written(model, fitted.write(Some(&schema), model.path()));
         }
         if let Some(plot) = &plot {
             plot.figure(&figure(&data, &z, &fitted.origin().method)?)?;
             context.wrote(plot);
         }
-        self.show((fitted.as_ref(), &schema), explained, (out, plot), context)
+        self.show(fitted.as_ref(), &schema, (out, plot), context)
     }
 
     /// What can be refused before any work.
-    fn check(&self) -> Result<()> {
-        if self.neighbours.is_some() && self.method != Way::Laplacian {
-            return Err(Error::input("--neighbours is for --method laplacian; leave it out"));
-        }
-        if self.kernel.as_deref() == Some(PRECOMPUTED) && (self.method != Way::Kpca || self.scale.is_some()) {
-            return Err(Error::input("--kernel precomputed is for --method kpca, without --scale"));
-        }
+    fn check(&self, task: &EmbeddingTask) -> Result<()> {
+        learn::embeddings().build(self.method, self.options.options(), task)?;
+        fail_if!(
+            task.matrix && self.scale.is_some(),
+            "--kernel precomputed has no columns to scale; leave --scale out"
+        );
         fail_if!(self.plot.is_some() && self.k < 2, "--plot shows two coordinates, but --k is {}; use --k 2", self.k);
         Ok(())
     }
 
-    fn embed(&self, kernel: &Kernel, data: &Dataset, fit: &FitContext<'_>) -> Result<Embedded> {
-        let x = data.x.to_f64();
-        let (k, x, kernel) = (self.k, x.view(), kernel.clone());
-        Ok(match self.method {
-            Way::Kpca => {
-                let pca = KernelPca { k, ..KernelPca::new(kernel) };
-                let fitted = match self.kernel.as_deref() {
-                    Some(PRECOMPUTED) => pca.fit_matrix(precomputed::matrix(data)?.view(), fit)?,
-                    _ => pca.fit(x, &(), fit)?,
-                };
-                let explained = Some(fitted.explained.clone());
-                Embedded::new(fitted, explained)
-            }
-            Way::Laplacian => {
-                let graph = Affinity::Neighbours(self.neighbours.unwrap_or(10));
-                let affinity = if self.kernel.is_some() { Affinity::Kernel(kernel) } else { graph };
-                Embedded::new(LaplacianEigenmaps { k, affinity, ..Default::default() }.fit(x, &(), fit)?, None)
-            }
-            Way::Diffusion => Embedded::new(DiffusionMaps { k, ..DiffusionMaps::new(kernel) }.fit(x, &(), fit)?, None),
-        })
-    }
-
     fn show(
         &self,
-        (fitted, schema): (&dyn Transform, &Schema),
-        explained: Option<Vec<f64>>,
+        fitted: &dyn SavedTransform,
+        schema: &Schema,
         (out, plot): (Option<Output>, Option<Output>),
         context: &Context,
     ) -> Result<()> {
-        let (origin, eigenvalues) = (&units::origin_as_written(fitted.origin(), Some(schema)), fitted.eigenvalues());
+        let origin = &units::origin_as_written(fitted.origin(), Some(schema));
+        let (eigenvalues, explained) = (fitted.eigenvalues(), fitted.explained());
         let shows_rows = out.is_none() && plot.is_none() && self.save.is_none();
         let object = json!({
             "method": origin.method, "kernel": origin.kernel, "data": self.data, "n": origin.n, "d": origin.d,
@@ -179,7 +135,7 @@ impl Embed {
         context.costly_result(&object, || {
             let row = |j: usize| {
                 let mut cells = vec![(j + 1).to_string(), text::number(eigenvalues[j], 6)];
-                cells.extend(explained.as_ref().map(|e| text::percent(e[j])));
+                cells.extend(explained.map(|e| text::percent(e[j])));
                 cells
             };
             let rows: Vec<Vec<String>> = (0..eigenvalues.len()).map(row).collect();

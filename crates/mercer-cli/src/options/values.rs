@@ -6,7 +6,7 @@ use mercer::operator::Precision;
 
 /// Reads a precision.
 pub fn precision() -> impl TypedValueParser<Value = Precision> {
-    choice(&[("tf32", Precision::Tf32), ("f32", Precision::F32), ("f64", Precision::F64)])
+    choice(&Precision::NAMED)
 }
 
 /// Precision of kernel values, and how a GPU rounds the factors of the networks' products in training.

@@ -56,6 +56,7 @@ pub fn sentence(error: &clap::Error) -> Option<String> {
 pub fn with_options(message: &str) -> String {
     Advice::spell(message, |advice| match (advice, advice.option()) {
         (Advice::NameNetwork, _) => "--net resnet20, with --weights for the file of `mercer ntk`".into(),
+        (Advice::Logistic, _) => "`mercer regress --loss logistic`".into(),
         (_, (name, None)) => Spelling::Program.option(name),
         (_, (name, Some(value))) => Spelling::Program.set(name, value),
     })

@@ -8,6 +8,7 @@ pub mod graph;
 pub mod hits_page;
 pub mod page;
 pub mod posterior;
+pub mod process_score;
 pub mod regress_page;
 pub mod score;
 pub mod table_with_notes;

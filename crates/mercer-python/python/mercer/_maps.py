@@ -24,9 +24,9 @@ class _Map(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelParameters):
             raise ValueError(f"eigen_solver must be one of {', '.join(_SOLVERS)}, not {self.eigen_solver!r}")
         return _SOLVERS[self.eigen_solver]
 
-    def _learn(self, kind: str, X: np.ndarray, options: dict[str, Any], quiet: bool = False) -> dict[str, Any]:
+    def _learn(self, method: str, X: np.ndarray, options: dict[str, Any], quiet: bool = False) -> dict[str, Any]:
         words = as_json(options | {"solver": self._solver()})
-        model = _mercer.Model.fit(kind, words, X, None, None, [], self._settings())
+        model = _mercer.Model.fit(method, words, X, None, None, [], self._settings())
         header = self._keep(model, quiet)
         self.eigenvalues_ = np.array(header["eigenvalues"])
         self._n_features_out = len(self.eigenvalues_)
@@ -92,15 +92,17 @@ class KernelPCA(_Map):
         """Finds the components of points X `[n, d]`, or of a kernel matrix."""
         X = self._checked(X, fit=True)
         quiet = self.n_components is None
-        options: dict[str, Any] = {"k": len(X) if quiet else min(whole("n_components", self.n_components), len(X)), "tolerance": self.tol or None}
-        if self._is_matrix():
-            header = self._learn("kpca-matrix", X, options, quiet)
-        elif self._function() is not None:
-            self.X_fit_ = X
-            header = self._learn("kpca-matrix", self._matrix(X, X), options, quiet)
+        k = len(X) if quiet else min(whole("n_components", self.n_components), len(X))
+        # As in scikit-learn, a dense solver has no use for a tolerance.
+        options: dict[str, Any] = {"k": k, "tolerance": None if self._solver() == "exact" else self.tol or None}
+        points = X
+        if self._is_matrix() or self._function() is not None:
+            options["matrix"] = True
+            if not self._is_matrix():
+                self.X_fit_, points = X, self._matrix(X, X)
         else:
             options["kernel"] = self._expression(X.shape[1])
-            header = self._learn("kpca", X, options, quiet)
+        header = self._learn("kpca", points, options, quiet)
         self.explained_ratio_ = np.array(header["explained"])
         self._end_fit()
         return self

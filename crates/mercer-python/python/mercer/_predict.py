@@ -388,6 +388,12 @@ class RecursiveFeatureMachineClassifier(_Classifier, _Machine):
 class _Process(_Predictor):
     degree: float = 3
     coef0: float = 1
+    n_restarts_optimizer: int
+    search_rows: int | None
+
+    def _search(self) -> dict[str, Any]:
+        """The options of the search for hyper-parameters."""
+        return {"restarts": self.n_restarts_optimizer, "search_rows": self.search_rows}
 
 
 class GaussianProcessRegressor(_Regressor, _Process):
@@ -396,7 +402,8 @@ class GaussianProcessRegressor(_Regressor, _Process):
     The amplitude of each term of the kernel, the noise, and lengthscales that are `auto` or `ard` are those of the largest marginal
     likelihood, from `n_restarts_optimizer` random starts beside one at the median distances.
 
-    `method` is "exact", "cg" (all points without their matrix), or on features "nystrom", "random-features" and "spectrum" (`rank` of them).
+    `method` is "exact", "cg" (all points without their matrix), or on features "nystrom", "random-features" and "spectrum" (`rank` of them); "auto"
+    is exact up to 8000 points, and "nystrom" for more, as in the program. `precision` is for "cg".
 
     >>> import numpy as np
     >>> x = np.linspace(0, 6, 60)[:, None]
@@ -434,8 +441,8 @@ class GaussianProcessRegressor(_Regressor, _Process):
         self.verbose = verbose
 
     def _way(self) -> tuple[str, dict[str, Any]]:
-        search = {"restarts": self.n_restarts_optimizer, "search_rows": self.search_rows}
-        return "gp", search | {"method": self.method, "rank": self.rank}
+        precision = None if self.precision == "f64" else self.precision
+        return "gp", self._search() | {"method": self.method, "rank": self.rank, "precision": precision}
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """Numbers `[m]` at points X `[m, d]`, and with `return_std` the standard deviations of the target, its noise included."""
@@ -490,4 +497,4 @@ class GaussianProcessClassifier(_Classifier, _Process):
         self.verbose = verbose
 
     def _way(self) -> tuple[str, dict[str, Any]]:
-        return "gp", {"restarts": self.n_restarts_optimizer, "search_rows": self.search_rows}
+        return "gp", self._search() | {"method": "exact"}

@@ -1,7 +1,7 @@
 //! What all estimators have in common.
 
 use super::{
-    FittedCode, FittedEigenmaps, FittedFeatureLogistic, FittedFeatureProcess, FittedFeatureRidge,
+    Averages, FittedCode, FittedEigenmaps, FittedFeatureLogistic, FittedFeatureProcess, FittedFeatureRidge,
     FittedGaussianProcess, FittedGaussianProcessClassifier, FittedIterativeProcess, FittedKernelPca, FittedLogistic,
     FittedNadarayaWatson, FittedNtkEnsemble, FittedRecursiveFeatureMachine, FittedRidge, FittedSpectralRidge,
     Importances, PairCertificate,
@@ -10,6 +10,7 @@ use crate::bundle::Bundle;
 use crate::compute::Device;
 use crate::data::{Schema, Target};
 use crate::finite::finite_rows;
+use crate::kernel::Kernel;
 use crate::spectrum::Origin;
 use crate::{Error, FitContext, Registry, Result};
 use ndarray::{Array1, Array2, ArrayView2};
@@ -77,6 +78,18 @@ pub trait Predict: Send + Sync {
         None
     }
 
+    /// The kernel that predictions are made with, where it is not that of [`Self::origin`].
+    /// Example: [`NadarayaWatson`](super::NadarayaWatson).
+    fn used_kernel(&self) -> Option<Kernel> {
+        None
+    }
+
+    /// Scores at new points `[m, d]`, and the points that no fitted one reaches.
+    /// Example: [`NadarayaWatson`](super::NadarayaWatson).
+    fn scores_and_reach(&self, x: ArrayView2<f64>) -> Result<Averages> {
+        Ok(Averages { scores: self.scores(x)?, unreached: vec![] })
+    }
+
     /// Warnings for the user.
     fn notes(&self) -> &[String] {
         &[]
@@ -114,6 +127,11 @@ pub trait Transform: Send + Sync {
 
     /// Warnings for the user.
     fn notes(&self) -> &[String];
+
+    /// The share of the variance that each coordinate has `[k]`, where that is known. Example: [`KernelPca`](super::KernelPca).
+    fn explained(&self) -> Option<&[f64]> {
+        None
+    }
 
     /// How good the functions are on pairs that were not used to find them, where there are pairs.
     /// Example: [`ViewEigenmap`](super::ViewEigenmap).
@@ -181,17 +199,35 @@ pub trait Saved: Sized {
     }
 }
 
-/// A fitted value of any kind that predicts and can be saved. Example: [the module](crate::apply).
-pub trait SavedPredict: Predict {
-    /// Writes the value to a file with the schema of the table that it was fitted on, where there is one.
-    fn write(&self, schema: Option<&Schema>, path: &Path) -> Result<()>;
-}
+/// A [`Saved`] value whose type is known only when the program runs. Example: [`SavedPredict`].
+pub trait AnySaved {
+    /// What its file holds: the kind and all its parts.
+    #[doc(hidden)]
+    fn parts(&self) -> Result<Bundle<'_>>;
 
-impl<F: Predict + Saved> SavedPredict for F {
+    /// Writes the value to a file with the schema of the table that it was fitted on, where there is one.
     fn write(&self, schema: Option<&Schema>, path: &Path) -> Result<()> {
-        self.save_with(schema, path)
+        let mut bundle = self.parts()?;
+        bundle.set("schema", schema);
+        bundle.write(path)
     }
 }
+
+impl<F: Saved> AnySaved for F {
+    fn parts(&self) -> Result<Bundle<'_>> {
+        self.bundle()
+    }
+}
+
+/// A fitted value of any kind that predicts and can be saved. Example: [`learn::regressions`](crate::learn::regressions).
+pub trait SavedPredict: Predict + AnySaved {}
+
+impl<F: Predict + Saved> SavedPredict for F {}
+
+/// A fitted value of any kind that gives coordinates and can be saved. Example: [`learn::embeddings`](crate::learn::embeddings).
+pub trait SavedTransform: Transform + AnySaved {}
+
+impl<F: Transform + Saved> SavedTransform for F {}
 
 /// Methods that return a field: `name: Type = field;`.
 macro_rules! fields {
@@ -202,6 +238,34 @@ macro_rules! fields {
     )*};
 }
 pub(super) use fields;
+
+/// What [`Predict`] does with the posterior of numbers `y = f(x) + ε`, `ε ~ N(0, σ²)`: the deviation of y is `√(Var[f(x)] + σ²)`.
+macro_rules! posterior_of_numbers {
+    () => {
+        fn decode(&self, scores: ndarray::ArrayView2<f64>) -> $crate::data::Target {
+            $crate::data::Target::Values(scores.column(0).to_vec())
+        }
+
+        fn deviations(&self, x: ndarray::ArrayView2<f64>) -> $crate::Result<Option<ndarray::Array1<f64>>> {
+            Ok(Some(self.variance(x)?.mapv(|v| (v + self.noise).sqrt())))
+        }
+    };
+}
+pub(super) use posterior_of_numbers;
+
+/// What [`Predict`] does with scores of which an encoding says what they are, and `self.sharpness` how far they can be trusted.
+macro_rules! encoded_scores {
+    ($($encoding:ident).+) => {
+        fn decode(&self, scores: ndarray::ArrayView2<f64>) -> $crate::data::Target {
+            self.$($encoding).+.decode(scores)
+        }
+
+        fn probabilities(&self, scores: ndarray::ArrayView2<f64>) -> Option<ndarray::Array2<f64>> {
+            $crate::apply::probabilities::sharpened(self.sharpness, scores)
+        }
+    };
+}
+pub(super) use encoded_scores;
 
 /// Implements [`Saved`] from a list of what a file holds, in reading order: `field: Type = part;` with the parts
 ///

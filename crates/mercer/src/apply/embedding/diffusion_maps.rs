@@ -1,10 +1,19 @@
 //! Diffusion maps.
 
 use crate::apply::embedding::eigenmaps::{Eigenmaps, FittedEigenmaps};
-use crate::apply::{Affinity, EigenSolver, Fit};
+use crate::apply::{Affinity, EigenSolver, Embedding, EmbeddingTask, Fit};
 use crate::kernel::Kernel;
+use crate::options::{Caps, Entry, Kind, Opt, Options};
 use crate::{FitContext, Result, fail_if};
 use ndarray::ArrayView2;
+
+static ALPHA: Opt = Opt::new(
+    "alpha",
+    "SHARE",
+    Kind::NonNegative,
+    "how far the density of the points is taken out of the walk: 1 wholly, 0 not at all [default: 1]",
+);
+static TIME: Opt = Opt::new("time", "STEPS", Kind::NonNegative, "steps of the diffusion [default: 1]");
 
 /// Diffusion maps (Coifman and Lafon): the walk `D⁻¹W'` on `W' = Q^{−a}κ(X,X)Q^{−a}`, its eigenvalues `λ_j` and
 /// functions `ψ_j`, and the coordinates `λ_j^t ψ_j(x)`, whose distances are those between two diffusions after t steps.
@@ -40,6 +49,29 @@ impl DiffusionMaps {
     /// Two coordinates under `kernel`, without the effect of the density, after one step.
     pub fn new(kernel: Kernel) -> Self {
         DiffusionMaps { kernel, k: 2, alpha: 1.0, time: 1.0, solver: EigenSolver::Auto, tolerance: 1e-6 }
+    }
+
+    pub(crate) fn entry() -> Entry<EmbeddingTask> {
+        Entry {
+            can: Caps { precision: true, ..Caps::default() },
+            ..Entry::<EmbeddingTask>::new(
+                "diffusion",
+                "Diffusion maps: distances are those of a diffusion over the points",
+                [&[&ALPHA, &TIME][..], &EigenSolver::OPTIONS].concat(),
+                DiffusionMaps::built,
+            )
+        }
+    }
+
+    fn built(o: &mut Options, task: &EmbeddingTask) -> Result<Embedding> {
+        let (k, kernel, (solver, tolerance)) = (task.k, task.kernel()?, EigenSolver::of(o)?);
+        let (alpha, time) = (o.take(&ALPHA)?, o.take(&TIME)?);
+        Ok(Embedding::new(move |x, context| {
+            let usual = DiffusionMaps::new(kernel.resolve(x, context.seed)?);
+            let (alpha, time) = (alpha.unwrap_or(usual.alpha), time.unwrap_or(usual.time));
+            let tolerance = tolerance.unwrap_or(usual.tolerance);
+            DiffusionMaps { k, alpha, time, solver, tolerance, ..usual }.fit(x, &(), context)
+        }))
     }
 }
 

@@ -1,8 +1,22 @@
-//! Which eigensolver an embedding uses, and what it makes of the eigenpairs.
+//! The eigensolver of embeddings, its options, and what is made of the pairs that it finds.
 
+use crate::options::{Kind, Opt, Options};
 use crate::spectrum::{EigenPairs, Exact, Krylov, Method};
-use crate::{Error, FitContext, Result};
+use crate::{Error, FitContext, Result, fail_if};
 use ndarray::{Array2, Axis, s};
+
+static SOLVER: Opt = Opt::new(
+    "solver",
+    "SOLVER",
+    Kind::Word(|| EigenSolver::NAMED.map(|(word, _)| word).to_vec()),
+    "How eigenpairs are found [default: auto, exact for few points or many coordinates]",
+);
+static TOLERANCE: Opt = Opt::new(
+    "tolerance",
+    "RESIDUAL",
+    Kind::Positive,
+    "Relative residual at which the krylov solver accepts a pair [default: 1e-4 for kpca, else 1e-6]",
+);
 
 /// How eigenpairs are found. Example: [`KernelPca`](crate::apply::KernelPca).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,6 +31,24 @@ pub enum EigenSolver {
 }
 
 impl EigenSolver {
+    const NAMED: [(&'static str, EigenSolver); 3] =
+        [("auto", EigenSolver::Auto), ("exact", EigenSolver::Exact), ("krylov", EigenSolver::Krylov)];
+
+    /// The options of a solver, which [`EigenSolver::of`] takes.
+    pub(crate) const OPTIONS: [&'static Opt; 2] = [&SOLVER, &TOLERANCE];
+
+    /// The solver that the options ask for, and its tolerance where it is given.
+    pub(crate) fn of(o: &mut Options) -> Result<(EigenSolver, Option<f64>)> {
+        let solver = o.take_word(&SOLVER, &EigenSolver::NAMED)?.unwrap_or_default();
+        let tolerance = o.take(&TOLERANCE)?;
+        fail_if!(
+            solver == EigenSolver::Exact && tolerance.is_some(),
+            "{} is for the solver krylov, and exact leaves no residual; leave it out",
+            o.option(&TOLERANCE)
+        );
+        Ok((solver, tolerance))
+    }
+
     /// The solver for `k` pairs of `n` points: below a few hundred points, or for a sixth of all pairs, dense is faster.
     pub(crate) fn chosen(self, n: usize, k: usize) -> EigenSolver {
         match self {

@@ -3,11 +3,11 @@
 use crate::apply::embedding::eigen_solver::{above, dropped, fix_signs};
 use crate::apply::embedding::pre_image;
 use crate::apply::reference::Reference;
-use crate::apply::traits::{fields, saved};
-use crate::apply::{EigenSolver, Fit, Saved, Transform, check_finite, check_k, check_points};
-use crate::bundle::Bundle;
+use crate::apply::traits::{fields, finite, saved};
+use crate::apply::{EigenSolver, Embedding, EmbeddingTask, Fit, Transform, check_finite, check_k, check_points};
 use crate::kernel::Kernel;
 use crate::operator::{Centred, DenseOperator, Operator, gram_reported};
+use crate::options::{Caps, Entry, Options};
 use crate::spectrum::{Eigenvectors, Negative, Origin, Problem, zero_threshold};
 use crate::{FitContext, Result, fail_if};
 use ndarray::{Array1, Array2, ArrayView2, Axis, aview1};
@@ -47,6 +47,32 @@ impl KernelPca {
     /// Two components under `kernel`.
     pub fn new(kernel: Kernel) -> Self {
         KernelPca { kernel, k: 2, solver: EigenSolver::Auto, tolerance: 1e-4 }
+    }
+
+    pub(crate) fn entry() -> Entry<EmbeddingTask> {
+        Entry {
+            can: Caps { matrix: true, precision: true, ..Caps::default() },
+            ..Entry::<EmbeddingTask>::new(
+                "kpca",
+                "Kernel principal components",
+                EigenSolver::OPTIONS.to_vec(),
+                KernelPca::built,
+            )
+        }
+    }
+
+    fn built(o: &mut Options, task: &EmbeddingTask) -> Result<Embedding> {
+        let (k, (solver, tolerance)) = (task.k, EigenSolver::of(o)?);
+        let pca = move |kernel| {
+            let usual = KernelPca::new(kernel);
+            KernelPca { k, solver, tolerance: tolerance.unwrap_or(usual.tolerance), ..usual }
+        };
+        if task.matrix {
+            let pca = pca(Kernel::parse("linear")?);
+            return Ok(Embedding::new(move |k, context| pca.fit_matrix(k, context)));
+        }
+        let kernel = task.kernel()?;
+        Ok(Embedding::new(move |x, context| pca(kernel.resolve(x, context.seed)?).fit(x, &(), context)))
     }
 }
 
@@ -119,10 +145,7 @@ impl KernelPca {
             fitted.explained = fitted.eigenvalues.iter().map(|λ| λ / all).collect();
             fitted.notes.push(negative.note());
         }
-        let mut bundle = Bundle::default();
-        fitted.pack(&mut bundle)?;
-        bundle.require_finite("the fitted kpca")?;
-        Ok(fitted)
+        finite(fitted)
     }
 
     /// The components of `operator`, `κ(X,X)` of the points `x` `[n, d]`.
@@ -189,6 +212,10 @@ impl Transform for FittedKernelPca {
         origin: Origin = reference.origin;
         eigenvalues: [f64] = eigenvalues;
         notes: [String] = notes;
+    }
+
+    fn explained(&self) -> Option<&[f64]> {
+        Some(&self.explained)
     }
 
     /// `u_ij √λ_j` `[n, k]`

@@ -1,12 +1,20 @@
 //! Laplacian eigenmaps.
 
 use crate::apply::embedding::eigenmaps::{Eigenmaps, FittedEigenmaps};
-use crate::apply::{EigenSolver, Fit};
+use crate::apply::{EigenSolver, Embedding, EmbeddingTask, Fit};
 use crate::kernel::Kernel;
+use crate::options::{Caps, Entry, Kind, Opt, Options};
 use crate::spectrum::Origin;
-use crate::{Error, FitContext, Registry, Result};
+use crate::{Error, FitContext, Registry, Result, fail_if};
 use ndarray::ArrayView2;
 use std::fmt;
+
+static NEIGHBOURS: Opt = Opt::new(
+    "neighbours",
+    "N",
+    Kind::Count(1),
+    "join every point to so many nearest others [default: 10, unless a kernel is given]",
+);
 
 /// The slowest functions on the points: eigenvectors of the normalised Laplacian `I − D⁻¹W` with the smallest
 /// eigenvalues, without the constant one.
@@ -96,6 +104,42 @@ impl std::str::FromStr for Affinity {
 impl Default for LaplacianEigenmaps {
     fn default() -> Self {
         LaplacianEigenmaps { k: 2, affinity: Affinity::Neighbours(10), solver: EigenSolver::Auto, tolerance: 1e-6 }
+    }
+}
+
+impl LaplacianEigenmaps {
+    pub(crate) fn entry() -> Entry<EmbeddingTask> {
+        Entry {
+            can: Caps { precision: true, ..Caps::default() },
+            ..Entry::<EmbeddingTask>::new(
+                "laplacian",
+                "Laplacian eigenmaps: the slowest functions on a graph of neighbours, or on a kernel",
+                [&[&NEIGHBOURS][..], &EigenSolver::OPTIONS].concat(),
+                LaplacianEigenmaps::built,
+            )
+        }
+    }
+
+    fn built(o: &mut Options, task: &EmbeddingTask) -> Result<Embedding> {
+        let usual = LaplacianEigenmaps::default();
+        let (solver, tolerance) = EigenSolver::of(o)?;
+        let tolerance = tolerance.unwrap_or(usual.tolerance);
+        let neighbours = o.take(&NEIGHBOURS)?;
+        fail_if!(
+            neighbours.is_some() && task.kernel.is_some(),
+            "{} and {} cannot be given together",
+            o.option(&NEIGHBOURS),
+            o.spelling().option("kernel")
+        );
+        let affinity = neighbours.map_or(usual.affinity, Affinity::Neighbours);
+        let (maps, kernel) = (LaplacianEigenmaps { k: task.k, affinity, solver, tolerance }, task.kernel.clone());
+        Ok(Embedding::new(move |x, context| match &kernel {
+            None => maps.fit(x, &(), context),
+            Some(kernel) => {
+                let affinity = Affinity::Kernel(kernel.resolve(x, context.seed)?);
+                LaplacianEigenmaps { affinity, ..maps.clone() }.fit(x, &(), context)
+            }
+        }))
     }
 }
 

@@ -4,9 +4,9 @@ use crate::apply::class_weights::ClassWeights;
 use crate::apply::features::combined::Combined;
 use crate::apply::features::feature_map::{FeatureFunctions, FeatureMap};
 use crate::apply::features::ridge_head::{Head, Solved};
-use crate::apply::probabilities::{left_out_sharpness, sharpened};
+use crate::apply::probabilities::left_out_sharpness;
 use crate::apply::targets::Encoding;
-use crate::apply::traits::{fields, not_kept, saved};
+use crate::apply::traits::{encoded_scores, fields, not_kept, saved};
 use crate::apply::{Alpha, Convergence, Fit, Predict, Tried, check_points};
 use crate::data::Target;
 use crate::spectrum::Origin;
@@ -104,23 +104,16 @@ impl FittedFeatureRidge {
 }
 
 impl Predict for FittedFeatureRidge {
-    fields! { origin: Origin = functions.origin; }
+    fields! {
+        origin: Origin = functions.origin;
+        notes: [String] = notes;
+    }
 
     fn evaluate(&self, x: ArrayView2<f64>) -> Result<Array2<f64>> {
         self.functions.evaluate(x)
     }
 
-    fn decode(&self, scores: ArrayView2<f64>) -> Target {
-        self.functions.encoding.decode(scores)
-    }
-
-    fn probabilities(&self, scores: ArrayView2<f64>) -> Option<Array2<f64>> {
-        sharpened(self.sharpness, scores)
-    }
-
-    fn notes(&self) -> &[String] {
-        &self.notes
-    }
+    encoded_scores!(functions.encoding);
 }
 
 saved! {

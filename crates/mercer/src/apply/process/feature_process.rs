@@ -5,14 +5,18 @@ use crate::apply::features::ridge_head::BLOCK;
 use crate::apply::process::gaussian_process::{moments, notes, numbers, positive, scaled};
 use crate::apply::search::automatic::linear_scale;
 use crate::apply::search::lbfgs::minimise;
+use crate::apply::search::tuning::LEAST_NOISE;
 use crate::apply::targets::Encoding;
-use crate::apply::traits::{fields, not_kept, saved};
-use crate::apply::{Criterion, Fit, Predict, SearchEnd, Tuning, check_points};
+use crate::apply::traits::{fields, not_kept, posterior_of_numbers, saved};
+use crate::apply::{
+    Criterion, Fit, FittedProcess, LeftOut, Likelihood, Predict, Process, ProcessTask, SearchEnd, Tuning, check_points,
+};
 use crate::context::ONE_STEP;
 use crate::data::Target;
 use crate::kernel::{Expression, Kernel};
 use crate::linalg::{eigh, matmul};
 use crate::operator::Precision;
+use crate::options::{Caps, Entry, Kind, Opt, Options};
 use crate::rng::Rng;
 use crate::spectrum::{Landmarks, Origin, Sampling, add_gram};
 use crate::{Error, FitContext, Result};
@@ -22,8 +26,20 @@ use std::time::Instant;
 
 /// Rows that are predicted from all the others, at most.
 pub(crate) const MOST_LEFT_OUT: usize = 2000;
-/// The least noise, as a share of the variance of the targets.
-pub(crate) const LEAST_NOISE: f64 = 1e-8;
+
+/// Landmarks, random features and eigenfunctions by default.
+const LANDMARKS: usize = 1000;
+const RANDOM: usize = 2000;
+const EIGENFUNCTIONS: usize = 200;
+
+static RANK: Opt = Opt::new(
+    "rank",
+    "N",
+    Kind::Count(1),
+    "nystrom: landmarks [default: 1000]; random-features: features [default: 2000]; spectrum: eigenfunctions [default: 200]; \
+           cg: rank of the preconditioner [default: 4√n, 500 at least, up to four times that where it helps]",
+)
+.also(&["landmarks", "features"]);
 
 /// Features that stand for the kernel of a [`FeatureProcess`]. Example: [`FeatureProcess`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +56,9 @@ pub enum ProcessFeatures {
 }
 
 impl ProcessFeatures {
+    /// Number of features, or rank of the preconditioner of a process without them.
+    pub(crate) const RANK: &'static Opt = &RANK;
+
     fn of(self, kernel: Kernel, n: usize) -> Result<FeatureMap> {
         Ok(match self {
             ProcessFeatures::Landmarks(m) => {
@@ -99,6 +118,48 @@ impl FeatureProcess {
     pub fn new(kernel: Expression, features: ProcessFeatures) -> Self {
         FeatureProcess { kernel, features, tuning: Tuning { criterion: Criterion::Likelihood, ..Tuning::default() } }
     }
+
+    pub(crate) fn entries() -> [Entry<ProcessTask>; 3] {
+        let entry = |name, about, build: fn(&mut Options, &ProcessTask) -> Result<Process>| Entry {
+            can: Caps { numbers: true, ..Caps::default() },
+            ..Entry::<ProcessTask>::new(name, about, [&[&RANK][..], &Tuning::OPTIONS].concat(), build)
+        };
+        let nystrom =
+            entry("nystrom", "On features of landmark points (inducing points); time grows like n", |o, task| {
+                FeatureProcess::of_landmarks(o, task, &format!("{} rows", task.n))
+            });
+        let random = entry("random-features", "On random Fourier features; for shift-invariant kernels", |o, task| {
+            let count = o.take(&RANK)?.unwrap_or(RANDOM);
+            let why = format!("method random-features: {count} features stand for the kernel");
+            FeatureProcess::built(ProcessFeatures::Random(count), o, task, why)
+        });
+        let spectrum = entry("spectrum", "On the leading eigenfunctions", |o, task| {
+            let count = o.take(&RANK)?.unwrap_or(EIGENFUNCTIONS).min(task.n);
+            let why = format!("method spectrum: {count} eigenfunctions stand for the kernel");
+            FeatureProcess::built(ProcessFeatures::Eigenfunctions(count), o, task, why)
+        });
+        [nystrom, Entry { aliases: &["rff"], ..random }, spectrum]
+    }
+
+    /// On landmarks, and why.
+    pub(crate) fn of_landmarks(o: &mut Options, task: &ProcessTask, why: &str) -> Result<Process> {
+        let count = o.take(&RANK)?.unwrap_or(LANDMARKS).min(task.n);
+        let why = format!("method nystrom: {why}; {count} {landmarks}", landmarks = crate::advice!(Landmarks));
+        FeatureProcess::built(ProcessFeatures::Landmarks(count), o, task, why)
+    }
+
+    /// On sampled functions, of which there are no more than rows.
+    pub(crate) fn of_columns(o: &mut Options, task: &ProcessTask) -> Result<Process> {
+        let ProcessTask { n, d, .. } = task;
+        let why = format!("method linear: {n} rows are more than the {d} functions, each of which has a weight");
+        FeatureProcess::built(ProcessFeatures::Columns, o, task, why)
+    }
+
+    fn built(features: ProcessFeatures, o: &mut Options, task: &ProcessTask, why: String) -> Result<Process> {
+        let usual = FeatureProcess::new(task.kernel.clone(), features);
+        let tuning = usual.tuning.with_options(o)?;
+        Ok(Process::new(FeatureProcess { tuning, ..usual }, why))
+    }
 }
 
 /// The posterior, ready to predict. Example: [`FeatureProcess`].
@@ -129,7 +190,7 @@ impl Fit for FeatureProcess {
         let start = Instant::now();
         check_points(x)?;
         let context = &FitContext { precision: Precision::F64, ..*context };
-        let values = numbers(y, x.nrows(), "use logistic regression on features")?;
+        let values = numbers(y, x.nrows(), concat!("use ", crate::advice!(Logistic)))?;
         let (mean, variance) = moments(values)?;
         let found = self.tuning.best(&self.kernel, x, y, context)?;
         // A request to end early was about the search; the posterior is computed.
@@ -287,11 +348,6 @@ impl Sums {
 }
 
 impl FittedFeatureProcess {
-    /// The kernel with the hyper-parameters that were found.
-    pub fn kernel(&self) -> &Kernel {
-        &self.kernel
-    }
-
     /// Number of features, or of landmarks.
     pub fn rank(&self) -> usize {
         self.functions.rank()
@@ -305,22 +361,41 @@ impl FittedFeatureProcess {
 }
 
 impl Predict for FittedFeatureProcess {
-    fields! { origin: Origin = functions.origin; }
+    fields! {
+        origin: Origin = functions.origin;
+        notes: [String] = notes;
+    }
+    posterior_of_numbers!();
 
     fn evaluate(&self, x: ArrayView2<f64>) -> Result<Array2<f64>> {
         self.functions.evaluate(x)
     }
+}
 
-    fn decode(&self, scores: ArrayView2<f64>) -> Target {
-        self.functions.encoding.decode(scores)
+impl FittedProcess for FittedFeatureProcess {
+    fields! {
+        kernel: Kernel = kernel;
+        search: SearchEnd = search;
     }
 
-    fn deviations(&self, x: ArrayView2<f64>) -> Result<Option<Array1<f64>>> {
-        Ok(Some(self.variance(x)?.mapv(|v| (v + self.noise).sqrt())))
+    fn likelihood(&self) -> Likelihood {
+        match self.origin().method.as_str() {
+            // Columns are the features of a linear kernel: nothing is left out.
+            "linear" => Likelihood::exact(self.bound),
+            // Their kernel is not below the one that they approximate.
+            "random-features" => {
+                Likelihood::new("log marginal likelihood under the kernel of the random features", self.bound)
+            }
+            _ => Likelihood::new("lower bound of the log marginal likelihood", self.bound),
+        }
     }
 
-    fn notes(&self) -> &[String] {
-        &self.notes
+    fn noise(&self) -> Option<f64> {
+        Some(self.noise)
+    }
+
+    fn left_out(&self, _: &Target) -> Result<LeftOut> {
+        Ok(LeftOut::Numbers(self.left_out.clone()))
     }
 }
 

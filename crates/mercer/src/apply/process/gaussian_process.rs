@@ -3,13 +3,17 @@
 use crate::apply::process::softmax_laplace::half_log_determinant;
 use crate::apply::reference::{Reference, check_new};
 use crate::apply::search::tuning::{LEAST_NOISE, Tuned};
-use crate::apply::traits::{fields, not_kept, saved};
-use crate::apply::{Criterion, Fit, Predict, Tuning, check_points};
+use crate::apply::traits::{fields, not_kept, posterior_of_numbers, saved};
+use crate::apply::{
+    Criterion, Fit, FittedProcess, GaussianProcessClassifier, LeftOut, Likelihood, Predict, Process, ProcessTask,
+    Tuning, check_points,
+};
 use crate::data::Target;
 use crate::finite::finite_rows;
 use crate::kernel::{Expression, Kernel};
 use crate::linalg::{Cholesky, matmul, solve_lower};
 use crate::operator::{Precision, gram, gram_cross};
+use crate::options::{Caps, Entry, Options};
 use crate::rng::Rng;
 use crate::spectrum::Origin;
 use crate::{Error, FitContext, Result, fail_if};
@@ -53,6 +57,28 @@ impl GaussianProcess {
     /// With hyper-parameters by the marginal likelihood, from three starts and 2000 rows at most.
     pub fn new(kernel: Expression) -> Self {
         GaussianProcess { kernel, tuning: Tuning { criterion: Criterion::Likelihood, ..Tuning::default() } }
+    }
+
+    pub(crate) fn entry() -> Entry<ProcessTask> {
+        Entry {
+            can: Caps { numbers: true, classes: true, functions: true, ..Caps::default() },
+            ..Entry::<ProcessTask>::new(
+                "exact",
+                "The posterior given all rows, by a factor of the kernel matrix",
+                Tuning::OPTIONS.to_vec(),
+                |o, task| match task.classes {
+                    true => GaussianProcessClassifier::built(o, task),
+                    false => GaussianProcess::built(o, task, &format!("the posterior given all {} rows", task.n)),
+                },
+            )
+        }
+    }
+
+    /// The process as the options want it, and why.
+    pub(crate) fn built(o: &mut Options, task: &ProcessTask, why: &str) -> Result<Process> {
+        let usual = GaussianProcess::new(task.kernel.clone());
+        let tuning = usual.tuning.with_options(o)?;
+        Ok(Process::new(GaussianProcess { tuning, ..usual }, format!("method exact: {why}")))
     }
 
     /// Bytes that the posterior of n points takes: K, its factor and a workspace.
@@ -215,11 +241,6 @@ pub(crate) fn notes(found: &Tuned, interrupted: bool) -> Vec<String> {
 }
 
 impl FittedGaussianProcess {
-    /// The kernel with the hyper-parameters that were found.
-    pub fn kernel(&self) -> &Kernel {
-        &self.kernel
-    }
-
     /// The factor of `A = K + σ²I`.
     fn factor(&self) -> Result<&Cholesky<f64>> {
         if let Some(factor) = self.factor.get() {
@@ -279,22 +300,34 @@ impl FittedGaussianProcess {
 }
 
 impl Predict for FittedGaussianProcess {
-    fields! { origin: Origin = reference.origin; }
+    fields! {
+        origin: Origin = reference.origin;
+        notes: [String] = notes;
+    }
+    posterior_of_numbers!();
 
     fn evaluate(&self, x: ArrayView2<f64>) -> Result<Array2<f64>> {
         Ok(self.reference.expand(&self.kernel, 1.0, x, self.coefficients.view())? + self.mean)
     }
+}
 
-    fn decode(&self, scores: ArrayView2<f64>) -> Target {
-        Target::Values(scores.column(0).to_vec())
+impl FittedProcess for FittedGaussianProcess {
+    fields! {
+        kernel: Kernel = kernel;
+        search: SearchEnd = search;
     }
 
-    fn deviations(&self, x: ArrayView2<f64>) -> Result<Option<Array1<f64>>> {
-        Ok(Some(self.variance(x)?.mapv(|v| (v + self.noise).sqrt())))
+    fn likelihood(&self) -> Likelihood {
+        Likelihood::exact(self.likelihood)
     }
 
-    fn notes(&self) -> &[String] {
-        &self.notes
+    fn noise(&self) -> Option<f64> {
+        Some(self.noise)
+    }
+
+    fn left_out(&self, y: &Target) -> Result<LeftOut> {
+        let predicted = self.leave_one_out(&y.values())?;
+        Ok(LeftOut::Numbers(predicted.rows().into_iter().map(|row| [row[0], row[1]]).enumerate().collect()))
     }
 }
 

@@ -1,18 +1,21 @@
 //! Classification by Gaussian processes.
 
 use crate::apply::alpha::splits;
-use crate::apply::probabilities::{left_out_sharpness, sharpened, softmax};
+use crate::apply::probabilities::{left_out_sharpness, softmax};
 use crate::apply::process::gaussian_process::notes;
 use crate::apply::process::softmax_laplace::Mode;
 use crate::apply::reference::{Reference, check_new};
 use crate::apply::targets::Encoding;
-use crate::apply::traits::{fields, not_kept, saved};
-use crate::apply::{Criterion, Fit, Predict, SearchEnd, Tuning, check_points};
+use crate::apply::traits::{encoded_scores, fields, not_kept, saved};
+use crate::apply::{
+    Criterion, Fit, FittedProcess, LeftOut, Likelihood, Predict, Process, ProcessTask, SearchEnd, Tuning, check_points,
+};
 use crate::compute::Device;
 use crate::data::Target;
 use crate::kernel::{Expression, Kernel};
 use crate::linalg::eigh;
 use crate::operator::{Precision, gram, gram_cross};
+use crate::options::Options;
 use crate::rng::Rng;
 use crate::spectrum::Origin;
 use crate::{FitContext, Result, fail_if};
@@ -64,6 +67,13 @@ impl GaussianProcessClassifier {
         let tuning = Tuning { criterion: Criterion::Likelihood, rows: 500, ..Tuning::default() };
         GaussianProcessClassifier { kernel, tuning }
     }
+
+    /// The process as the options want it: what the method `exact` is for classes.
+    pub(crate) fn built(o: &mut Options, task: &ProcessTask) -> Result<Process> {
+        let usual = GaussianProcessClassifier::new(task.kernel.clone());
+        let tuning = usual.tuning.with_options(o)?;
+        Ok(Process::new(GaussianProcessClassifier { tuning, ..usual }, None))
+    }
 }
 
 /// The posterior of the latent functions, ready to predict. Example: [`GaussianProcessClassifier`].
@@ -103,7 +113,7 @@ impl Fit for GaussianProcessClassifier {
         context.budget.require(
             format!("the posterior of {classes} latent functions at {} points", x.nrows()),
             (2 * classes as u64 + 4) * 8 * (x.nrows() as u64).pow(2),
-            "use fewer points, or logistic regression on features",
+            concat!("use fewer points, or ", crate::advice!(Logistic)),
         )?;
         let (_, encoded) = Encoding::encode(y, x.nrows(), 0.0, 1.0)?;
         let found = self.tuning.best_for_classes(&self.kernel, x, y, context)?;
@@ -130,11 +140,6 @@ impl Fit for GaussianProcessClassifier {
 }
 
 impl FittedGaussianProcessClassifier {
-    /// The kernel with the hyper-parameters that were found.
-    pub fn kernel(&self) -> &Kernel {
-        &self.kernel
-    }
-
     /// The mode with its curvature.
     fn mode(&self) -> Result<&Mode> {
         if let Some(mode) = self.mode.get() {
@@ -206,7 +211,10 @@ fn log_mean_softmax(mean: ArrayView1<f64>, root: &Array2<f64>, z: &Array2<f64>) 
 }
 
 impl Predict for FittedGaussianProcessClassifier {
-    fields! { origin: Origin = reference.origin; }
+    fields! {
+        origin: Origin = reference.origin;
+        notes: [String] = notes;
+    }
 
     fn evaluate(&self, x: ArrayView2<f64>) -> Result<Array2<f64>> {
         let mut scores = Array2::zeros((x.nrows(), self.encoding.width()));
@@ -218,16 +226,21 @@ impl Predict for FittedGaussianProcessClassifier {
         Ok(scores)
     }
 
-    fn decode(&self, scores: ArrayView2<f64>) -> Target {
-        self.encoding.decode(scores)
+    encoded_scores!(encoding);
+}
+
+impl FittedProcess for FittedGaussianProcessClassifier {
+    fields! {
+        kernel: Kernel = kernel;
+        search: SearchEnd = search;
     }
 
-    fn probabilities(&self, scores: ArrayView2<f64>) -> Option<Array2<f64>> {
-        sharpened(self.sharpness, scores)
+    fn likelihood(&self) -> Likelihood {
+        Likelihood::new("log marginal likelihood (Laplace approximation)", self.likelihood)
     }
 
-    fn notes(&self) -> &[String] {
-        &self.notes
+    fn left_out(&self, _: &Target) -> Result<LeftOut> {
+        Ok(LeftOut::Scores(self.left_out.clone()))
     }
 }
 

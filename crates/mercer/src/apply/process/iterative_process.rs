@@ -1,21 +1,33 @@
 //! Gaussian-process regression by conjugate gradients: all points, and no kernel matrix.
 
-use crate::apply::process::feature_process::{LEAST_NOISE, MOST_LEFT_OUT};
+use crate::apply::process::feature_process::MOST_LEFT_OUT;
 use crate::apply::process::gaussian_process::{moments, notes, numbers, positive, scaled};
 use crate::apply::process::partial_inverse::{COLUMNS, Covariance, PartialInverse, VALUES, Vectors};
 use crate::apply::process::stochastic_likelihood::{NoiseEnd, Solution, StochasticLikelihood};
 use crate::apply::reference::{Reference, check_new};
+use crate::apply::search::tuning::LEAST_NOISE;
 use crate::apply::solvers::low_rank_preconditioner::LowRankPreconditioner;
-use crate::apply::traits::{fields, not_kept, saved};
-use crate::apply::{Criterion, Fit, Predict, SearchEnd, Tuning, check_points};
+use crate::apply::traits::{fields, not_kept, posterior_of_numbers, saved};
+use crate::apply::{
+    Criterion, Fit, FittedProcess, Iteration, LeftOut, Likelihood, Predict, Process, ProcessFeatures, ProcessTask,
+    SearchEnd, Tuning, check_points,
+};
 use crate::data::Target;
 use crate::kernel::{Expression, Kernel};
 use crate::operator::{KernelOperator, Operator, Precision};
+use crate::options::{Caps, Entry, Kind, Opt, Options};
 use crate::rng::Rng;
 use crate::spectrum::Origin;
 use crate::{FitContext, Result};
 use ndarray::{Array1, Array2, ArrayView2, Axis};
 use std::time::Instant;
+
+static PRECISION: Opt = Opt::new(
+    "precision",
+    "PRECISION",
+    Kind::Word(|| Precision::NAMED.map(|(word, _)| word).to_vec()),
+    "precision of kernel values; f32 takes about half the time [default: f64]",
+);
 
 /// How many times the least rank the preconditioner may have.
 const GROWTH: usize = 4;
@@ -64,6 +76,8 @@ pub struct IterativeProcess {
     /// Rank of the preconditioner; none chooses `4√n`, 500 at least, or what the memory has room for, and up to four times as much where what
     /// is left of the kernel matrix is above the noise.
     pub rank: Option<usize>,
+    /// Precision of kernel values; none takes that of the context.
+    pub precision: Option<Precision>,
     /// How hyper-parameters are found.
     pub tuning: Tuning,
 }
@@ -72,7 +86,27 @@ impl IterativeProcess {
     /// With lengthscales by the marginal likelihood, from three starts and 2000 rows at most.
     pub fn new(kernel: Expression) -> Self {
         let tuning = Tuning { criterion: Criterion::Likelihood, ..Tuning::default() };
-        IterativeProcess { kernel, rank: None, tuning }
+        IterativeProcess { kernel, rank: None, precision: None, tuning }
+    }
+
+    pub(crate) fn entry() -> Entry<ProcessTask> {
+        Entry {
+            can: Caps { numbers: true, precision: true, ..Caps::default() },
+            ..Entry::<ProcessTask>::new(
+                "cg",
+                "The posterior given all rows, by conjugate gradients, without the kernel matrix in memory; time grows like n²",
+                [&[ProcessFeatures::RANK][..], &Tuning::OPTIONS, &[&PRECISION]].concat(),
+                IterativeProcess::built,
+            )
+        }
+    }
+
+    fn built(o: &mut Options, task: &ProcessTask) -> Result<Process> {
+        let usual = IterativeProcess::new(task.kernel.clone());
+        let (rank, precision) = (o.take(ProcessFeatures::RANK)?, o.take_word(&PRECISION, &Precision::NAMED)?);
+        let tuning = usual.tuning.with_options(o)?;
+        let why = format!("method cg: the posterior given all {} rows, without a matrix", task.n);
+        Ok(Process::new(IterativeProcess { rank, precision, tuning, ..usual }, why))
     }
 
     /// The least and the largest rank for n points, and the bytes that the latter takes beside K.
@@ -137,6 +171,7 @@ impl Fit for IterativeProcess {
     fn learn(&self, x: ArrayView2<f64>, y: &Target, context: &FitContext) -> Result<FittedIterativeProcess> {
         let start = Instant::now();
         check_points(x)?;
+        let context = &FitContext { precision: self.precision.unwrap_or(context.precision), ..*context };
         let n = x.nrows();
         let values = numbers(y, n, "use the Gaussian process for classes")?;
         let (ranks, other) = self.sized(n, context)?;
@@ -257,11 +292,6 @@ fn choose_neighbours(inverse: &mut PartialInverse, of: Covariance, rows: &[usize
 }
 
 impl FittedIterativeProcess {
-    /// The kernel with the hyper-parameters that were found.
-    pub fn kernel(&self) -> &Kernel {
-        &self.kernel
-    }
-
     /// `Var[f(x)|y]` `[m]` at new points `x` `[m, d]`, without the noise: never negative, and not below the exact one but for rounding.
     pub fn variance(&self, x: ArrayView2<f64>) -> Result<Array1<f64>> {
         check_new(x, self.reference.origin.d)?;
@@ -275,22 +305,38 @@ impl FittedIterativeProcess {
 }
 
 impl Predict for FittedIterativeProcess {
-    fields! { origin: Origin = reference.origin; }
+    fields! {
+        origin: Origin = reference.origin;
+        notes: [String] = notes;
+    }
+    posterior_of_numbers!();
 
     fn evaluate(&self, x: ArrayView2<f64>) -> Result<Array2<f64>> {
         Ok(self.reference.expand(&self.kernel, 1.0, x, self.coefficients.view())? + self.mean)
     }
+}
 
-    fn decode(&self, scores: ArrayView2<f64>) -> Target {
-        Target::Values(scores.column(0).to_vec())
+impl FittedProcess for FittedIterativeProcess {
+    fields! {
+        kernel: Kernel = kernel;
+        search: SearchEnd = search;
     }
 
-    fn deviations(&self, x: ArrayView2<f64>) -> Result<Option<Array1<f64>>> {
-        Ok(Some(self.variance(x)?.mapv(|v| (v + self.noise).sqrt())))
+    fn likelihood(&self) -> Likelihood {
+        Likelihood { error: Some(self.likelihood_error), ..Likelihood::exact(self.likelihood) }
     }
 
-    fn notes(&self) -> &[String] {
-        &self.notes
+    fn noise(&self) -> Option<f64> {
+        Some(self.noise)
+    }
+
+    fn iteration(&self) -> Option<Iteration> {
+        let FittedIterativeProcess { rank, iterations, residual, excess: deviation_excess, .. } = *self;
+        Some(Iteration { rank, iterations, residual, deviation_excess })
+    }
+
+    fn left_out(&self, _: &Target) -> Result<LeftOut> {
+        Ok(LeftOut::Numbers(self.left_out.clone()))
     }
 }
 

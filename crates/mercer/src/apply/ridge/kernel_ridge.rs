@@ -1,13 +1,13 @@
 //! Kernel ridge regression and classification.
 
 use crate::apply::class_weights::ClassWeights;
-use crate::apply::probabilities::{left_out_sharpness, sharpened};
+use crate::apply::probabilities::left_out_sharpness;
 use crate::apply::reference::Reference;
 use crate::apply::ridge::sharded_points::{ShardedPoints, sharded};
 use crate::apply::ridge::system::{Iteration, Plan, Solved, System, times};
 use crate::apply::solvers::monitor::HeldOut;
 use crate::apply::targets::Encoding;
-use crate::apply::traits::{fields, finite, saved};
+use crate::apply::traits::{encoded_scores, fields, finite, saved};
 use crate::apply::{Alpha, Convergence, EpochSolver, Fit, Monitoring, Predict, Tried, check_points};
 use crate::data::Target;
 use crate::kernel::Kernel;
@@ -314,23 +314,16 @@ impl Ridge {
 }
 
 impl Predict for FittedRidge {
-    fields! { origin: Origin = reference.origin; }
+    fields! {
+        origin: Origin = reference.origin;
+        notes: [String] = notes;
+    }
 
     fn evaluate(&self, x: ArrayView2<f64>) -> Result<Array2<f64>> {
         Ok(self.reference.expand(&self.kernel, 1.0, x, self.coefficients.view())? + &self.offset)
     }
 
-    fn decode(&self, scores: ArrayView2<f64>) -> Target {
-        self.encoding.decode(scores)
-    }
-
-    fn probabilities(&self, scores: ArrayView2<f64>) -> Option<Array2<f64>> {
-        sharpened(self.sharpness, scores)
-    }
-
-    fn notes(&self) -> &[String] {
-        &self.notes
-    }
+    encoded_scores!(encoding);
 }
 
 saved! {

@@ -6,6 +6,7 @@ use crate::apply::targets::Encoding;
 use crate::data::Target;
 use crate::kernel::{Expression, Kernel, Tunable};
 use crate::operator::gram;
+use crate::options::{Kind, Opt, Options};
 use crate::rng::Rng;
 use crate::{Error, FitContext, Progress, Result};
 use ndarray::{Array2, ArrayView2, Axis};
@@ -25,6 +26,19 @@ const SETTLED: (usize, f64) = (10, 1e-5);
 
 /// How far an amplitude or a lengthscale may go from its start: this factor up or down.
 const FARTHEST: f64 = 1e5;
+
+static RESTARTS: Opt = Opt::new(
+    "restarts",
+    "N",
+    Kind::Count(0),
+    "Random starts of the search for hyper-parameters, beside the one at the median distances [default: 2]",
+);
+static SEARCH_ROWS: Opt = Opt::new(
+    "search-rows",
+    "N",
+    Kind::Count(2),
+    "Rows that the search for hyper-parameters looks at, at most, drawn at random [default: 2000; 500 for classes]",
+);
 
 /// The search for the amplitudes, the lengthscales that are `auto` or `ard`, and the noise of a kernel, by a [`Criterion`] and its exact
 /// gradient (L-BFGS in their logarithms).
@@ -87,13 +101,22 @@ pub struct Tuned {
 }
 
 impl Tuned {
-    /// Whether the search ended at the smallest noise that it tries.
+    /// Whether the search ended at the smallest noise that it tries; classes have none.
     pub(crate) fn has_least_noise(&self) -> bool {
-        self.noise <= LEAST_NOISE * 1.001
+        self.noise > 0.0 && self.noise <= LEAST_NOISE * 1.001
     }
 }
 
 impl Tuning {
+    /// The options of a search, which [`Tuning::with_options`] takes.
+    pub(crate) const OPTIONS: [&'static Opt; 2] = [&RESTARTS, &SEARCH_ROWS];
+
+    /// The search as the options want it.
+    pub(crate) fn with_options(self, o: &mut Options) -> Result<Tuning> {
+        let restarts = o.take(&RESTARTS)?.unwrap_or(self.restarts);
+        Ok(Tuning { restarts, rows: o.take(&SEARCH_ROWS)?.unwrap_or(self.rows), ..self })
+    }
+
     /// The best hyper-parameters of `expression` for the points `x` `[n, d]` and their targets.
     pub fn best(&self, expression: &Expression, x: ArrayView2<f64>, y: &Target, context: &FitContext) -> Result<Tuned> {
         let mut rng = Rng::new(context.seed).fork(0x7475_6e65);
