@@ -2,7 +2,7 @@
 
 /// Makes [`Advice`] and the macro `advice!` of one table: the phrase of each in messages, and the option that follows it.
 macro_rules! table {
-    ($d:tt $($name:ident: $phrase:literal => $option:literal $(= $value:literal)?;)*) => {
+    ($($name:ident: $phrase:literal => $option:literal $(= $value:literal)?;)*) => {
         /// Something that a message tells the user to do. The message holds its phrase; a program or a package adds its own option.
         ///
         /// ```
@@ -46,7 +46,7 @@ macro_rules! table {
     (@value $value:literal) => { Some($value) };
 }
 
-table! { $
+table! {
     UseCpu: "use the CPU" => "device" = "cpu";
     Krylov: "the Krylov method" => "method" = "krylov";
     Nystrom: "the Nyström method" => "method" = "nystrom";

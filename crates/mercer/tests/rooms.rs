@@ -9,7 +9,8 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 /// The rooms of the engine.
-const ENGINE: [&str; 10] = ["error", "syntax", "simd", "special", "rng", "dense", "compute", "group", "linalg", "net"];
+const ENGINE: [&str; 11] =
+    ["advice", "error", "syntax", "simd", "special", "rng", "dense", "compute", "group", "linalg", "net"];
 
 /// The rooms of the library; those of the engine, which `lib.rs` names, are below all of them.
 const LIBRARY: [&str; 21] = [

@@ -144,7 +144,9 @@ impl Schema {
             if missing == Missing::Impute {
                 let values: Vec<f64> = table.x.column(j).into_iter().filter(|v| !v.is_nan()).collect();
                 fail_if!(values.is_empty(); table.fail(format!(
-                    "column {}, `{}`, has no values; {leave_out}", column.position + 1, column.name, leave_out = crate::advice!(LeaveOut))));
+                    "column {}, `{}`, has no values; {leave_out}", column.position + 1, column.name,
+                    leave_out = crate::advice!(LeaveOut)
+                )));
                 schema.indicator[j] = values.len() < n;
                 // The sum itself might overflow.
                 let mean = values.iter().map(|v| v / values.len() as f64).sum();

@@ -113,7 +113,9 @@ impl Krylov {
                  {worst:.1e} at most (pair {}); {precision}ask for fewer pairs, or allow {larger_tolerance}",
                 relative.len(),
                 self.tolerance,
-                pair + 1, larger_tolerance = crate::advice!(LargerTolerance))
+                pair + 1,
+                larger_tolerance = crate::advice!(LargerTolerance)
+            )
         })
     }
 

@@ -278,7 +278,7 @@ impl Solution {
     }
 }
 
-/// A solution and how good its pairs are. Example: [`Method::certify`] of `tests/neural_spectra.rs`.
+/// A solution and how good its pairs are. Example: `tests/neural_spectra.rs`.
 pub struct Certified {
     /// The pairs.
     pub solution: Solution,

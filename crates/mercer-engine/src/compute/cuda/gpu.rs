@@ -128,7 +128,9 @@ impl Gpu {
         fail_if!(gpu.architecture < 75; Error::Device(format!(
             "cuda:{ordinal} has compute capability {}.{}; at least 7.5 is needed; {use_cpu}",
             gpu.architecture / 10,
-            gpu.architecture % 10, use_cpu = advice!(UseCpu))));
+            gpu.architecture % 10,
+            use_cpu = advice!(UseCpu)
+        )));
         Ok(gpu)
     }
 
