@@ -239,7 +239,7 @@ fn ritz_functions_are_exact_where_hidden_units_span_everything_and_smaller_elsew
 fn the_scale_and_the_temperature_have_the_least_loss() {
     let (trajectory, (fit, other)) = (trajectory(), digits());
     let loss = |fitted: &FittedTrajectory| {
-        Cases::of(fitted.scores(other.x.to_f64().view()).unwrap().view(), &labels(&mut other.clone()))
+        Cases::of(fitted.scores(other.x.to_f64().view()).unwrap().view(), labels(&mut other.clone()))
             .measure(Measure::Nll)
     };
     for predictive in [Predictive::Probit, Predictive::Sampling { count: 40 }] {
@@ -310,7 +310,7 @@ fn networks_are_averaged_and_files_hold_every_method() {
             Method::Networks => assert!((found - &p).iter().all(|gap| gap.abs() < 1e-12)),
             Method::Last => assert!((scores - g.index_axis(Axis(0), 6)).iter().all(|gap| gap.abs() < 1e-12)),
             _ => assert!(
-                Cases::of(scores.view(), &labels(&mut other.clone())).measure(Measure::Accuracy) > 0.8,
+                Cases::of(scores.view(), labels(&mut other.clone())).measure(Measure::Accuracy) > 0.8,
                 "{method:?}"
             ),
         }
