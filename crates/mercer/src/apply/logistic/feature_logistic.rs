@@ -126,7 +126,10 @@ impl FittedFeatureLogistic {
 }
 
 impl Predict for FittedFeatureLogistic {
-    fields! { origin: Origin = functions.origin; }
+    fields! {
+        origin: Origin = functions.origin;
+        notes: [String] = notes;
+    }
 
     fn evaluate(&self, x: ArrayView2<f64>) -> Result<Array2<f64>> {
         self.functions.evaluate(x)
@@ -138,10 +141,6 @@ impl Predict for FittedFeatureLogistic {
 
     fn probabilities(&self, scores: ArrayView2<f64>) -> Option<Array2<f64>> {
         Some(softmax_rows(scores.to_owned()))
-    }
-
-    fn notes(&self) -> &[String] {
-        &self.notes
     }
 }
 

@@ -96,7 +96,10 @@ impl Fit for Logistic {
 }
 
 impl Predict for FittedLogistic {
-    fields! { origin: Origin = origin; }
+    fields! {
+        origin: Origin = origin;
+        notes: [String] = notes;
+    }
 
     /// `p_c(x)` `[n, C]`
     fn evaluate(&self, x: ArrayView2<f64>) -> Result<Array2<f64>> {
@@ -112,10 +115,6 @@ impl Predict for FittedLogistic {
     /// The scores are probabilities.
     fn probabilities(&self, scores: ArrayView2<f64>) -> Option<Array2<f64>> {
         Some(scores.to_owned())
-    }
-
-    fn notes(&self) -> &[String] {
-        &self.notes
     }
 }
 
