@@ -2,6 +2,7 @@
 
 use super::predict::Predictions;
 use crate::options::examples::{Examples, Outputs, Parts};
+use crate::options::input::warn_of_other_kind;
 use crate::options::values::{self, number};
 use crate::process::{Judged, Process};
 use crate::program::context::Context;
@@ -119,6 +120,10 @@ impl Gp {
         fail_if!(
             self.samples.is_some() && (!matches!(self.method, Way::Auto | Way::Exact) || self.rank.is_some()),
             "--method and --rank are for kernels; with --samples the functions are the features"
+        );
+        fail_if!(
+            self.rank.is_some() && self.method == Way::Exact,
+            "--rank is for methods on features and for cg; --method exact takes all rows"
         );
         let kernel = Expression::parse(&self.kernel)?;
         let Parts { schema, train, held_out, new } = match &self.samples {
@@ -272,7 +277,7 @@ impl Gp {
             Process::Classes(classes) => {
                 let predictions = Predictions::of(&**classes, data)?;
                 out.map(|out| predictions.write(out, context)).transpose()?;
-                predictions.score(data).map(Judged::Classes)
+                predictions.score(data, context).map(Judged::Classes)
             }
             _ => {
                 let intervals = intervals(fitted.model(), data, self.level)?;
@@ -285,7 +290,11 @@ impl Gp {
                         let report = IntervalReport::new(truth, &column(0), &column(1), self.level)?;
                         Some(Judged::Numbers(report))
                     }
-                    _ => None,
+                    Some(_) => {
+                        warn_of_other_kind(&data.name, false, context);
+                        None
+                    }
+                    None => None,
                 }
             }
         };

@@ -60,7 +60,7 @@ pub struct RunningScore {
     /// Rows without a target, which are left out.
     pub left_out: usize,
     /// Whether the target of some rows is of another kind.
-    unknown: bool,
+    pub unknown: bool,
     report: Option<ClassReport>,
     /// Rows, the mean of their targets, `Σ (y − mean)²` and `Σ (y − f)²`.
     numbers: Option<[f64; 4]>,
