@@ -128,7 +128,7 @@ fn attempt(target: &Target, input: &Input, scratch: &Path) -> Result<Result<(), 
     if largest > MOST_MEMORY {
         return Err(format!("asked for {} MB at once", largest >> 20));
     }
-    let length = answer.as_ref().err().map_or(0, String::len);
+    let length = answer.as_ref().err().map_or(0, |message| message.chars().count());
     if length > LONGEST_MESSAGE {
         return Err(format!("a message of {length} characters"));
     }

@@ -11,6 +11,7 @@ use clap::{ArgMatches, CommandFactory, FromArgMatches};
 use mercer::{Error, Result};
 use mercer_figure::text;
 use program::context::Context;
+use program::output::Output;
 use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::process::ExitCode;
@@ -37,7 +38,7 @@ fn run(arguments: Vec<OsString>) -> Result<()> {
     program::files::check(&matches, None)?;
     program::distributed::check(&cli)?;
     if let Some(path) = &cli.globals.save_config {
-        commands::run::save(path, &matches)?;
+        commands::run::save(Output::with_extension(path, &["toml"])?.path(), &matches)?;
     }
     let context = Context::new(&cli.globals, &arguments)?;
     program::distributed::check_same_program(&context)?;

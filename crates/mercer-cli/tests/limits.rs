@@ -177,6 +177,9 @@ fn targets_with_too_many_classes_are_refused() {
     folder.refuses("regress numbers.csv --target id --classify", &["`id` has 300 classes in 300 rows"]);
     let line = "regress many.csv --target id --method nystrom --rank 20 --memory 50MB";
     folder.refuses(line, &["the target of 4000 points in 1000 classes", "but the memory budget is", "--memory"]);
+    // The columns and the vectors have room, and the sums of a product have not.
+    let line = "regress many.csv --target id --method ridge --solver cg --memory 480MB";
+    folder.refuses(line, &["the preconditioner of rank", "for 4000 points needs", "but the memory budget is"]);
 }
 
 /// One sentence, and no signal, where the system refuses an allocation that the budget allowed.

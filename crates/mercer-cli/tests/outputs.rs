@@ -34,6 +34,9 @@ fn options_are_not_saved_over_a_file_of_the_command() {
         folder.refuses(line, "is read by this command and must not be its --save-config");
     }
     folder.refuses("fit x.csv --k 1 --out f --save-config f", "is named by both");
+    // Files that are read without being named, such as the data of a model, have other names.
+    folder.said("fit x.csv --k 1 --holdout 0 --out s.mercer");
+    folder.refuses("report s.mercer --out r.html --save-config x.csv", "must end in .toml");
     assert_eq!(["x.csv", "m.mercer"].map(|name| fs::read(folder.join(name)).unwrap()), before);
     folder.said("fit x.csv --k 1 --holdout 0 --save-config job.toml");
     let job = fs::read(folder.join("job.toml")).unwrap();
@@ -225,4 +228,17 @@ fn a_full_disk_takes_no_result_away() {
         assert!(printed.contains(said) && errors.contains(file), "{line}: {printed}{errors}");
         assert!(!errors.contains(&format!("wrote {file}")), "{line}: {errors}");
     }
+}
+
+/// Names of classes may hold the comma that separates columns.
+#[test]
+fn headings_are_quoted() {
+    let folder = Folder::new();
+    let rows: String = (0..40).map(|i| format!("{i},{}\n", ["\"dark, green\"", "red"][usize::from(i > 20)])).collect();
+    fs::write(folder.join("c.csv"), format!("a,k\n{rows}")).unwrap();
+    folder.said("train c.csv --target k --net 'dense(4) relu dense(2)' --epochs 1 --out n.safetensors");
+    folder.said("evaluate n.safetensors c.csv --out z.csv");
+    let written = fs::read_to_string(folder.join("z.csv")).unwrap();
+    assert_eq!(written.lines().next(), Some("\"dark, green\",red"));
+    assert_eq!(folder.read("z.csv").dim(), (40, 2));
 }

@@ -222,3 +222,56 @@ fn rows_without_a_target_are_left_out_of_the_score() {
     without_targets(&folder, "other", &all);
     folder.refuses(&format!("train a.csv --target y {net} --test gaps.csv"), "`gaps.csv` has no target");
 }
+
+/// Targets that cannot be compared with what is predicted are not left out without a word.
+#[test]
+fn targets_of_another_kind_are_warned_of() {
+    let folder = Folder::new();
+    let write = |name: &str, of_row: &dyn Fn(usize) -> String| {
+        let rows: String = (0..60).map(|i| format!("{},{}\n", i % 9, of_row(i))).collect();
+        fs::write(folder.join(name), format!("a,y\n{rows}")).unwrap();
+    };
+    write("classes.csv", &|i| (i % 2).to_string());
+    write("halves.csv", &|i| format!("{}.5", i % 2));
+    write("numbers.csv", &|i| format!("{}.5", i % 9));
+    write("words.csv", &|i| ["x", "z"][i % 2].into());
+    for (line, predict, what) in [
+        ("regress classes.csv --target y --model m.mercer", "halves.csv", "numbers that are not whole"),
+        ("gp classes.csv --target y --restarts 0 --model m.mercer", "halves.csv", "numbers that are not whole"),
+        ("gp numbers.csv --target y --restarts 0 --model m.mercer", "words.csv", "words, and numbers are predicted"),
+    ] {
+        let name = predict.trim_end_matches(".csv");
+        let warning = format!("warning: {name}: the target holds {what}");
+        for line in [format!("{line} --predict {predict} --out p.npy"), format!("predict m.mercer {predict}")] {
+            let said = errors(&folder, &line);
+            assert!(said.contains(&warning), "{line}: {said}");
+            assert!(folder.object(&line)["test"].is_null(), "{line}");
+        }
+    }
+    // The file in blocks says it once.
+    let x = Array2::from_shape_fn((300_000, 2), |(i, j)| if j == 0 { (i % 9) as f64 } else { 0.5 });
+    write_npy(folder.join("many.npy"), x.view()).unwrap();
+    folder.said("regress classes.csv --target 2 --header no --rows 2-61 --model h.mercer");
+    let said = errors(&folder, "predict h.mercer many.npy --memory 3MB --out p.npy");
+    assert!(
+        said.contains("blocks") && said.matches("the target holds numbers that are not whole").count() == 1,
+        "{said}"
+    );
+}
+
+/// The classes of some rows: an index is written without classes, and queries without one are left out of the precision.
+#[test]
+fn codes_of_rows_without_a_class_are_spoken_of() {
+    let folder = folder();
+    without_targets(&folder, "other", &[0, 7, 149]);
+    folder.said("embed a.csv --target y --k 2 --model m.mercer");
+    folder.said("index m.mercer a.csv --out a.index");
+    let precision = |file: &str| folder.object(&format!("search a.index {file} --top 3"))["precision"].clone();
+    assert!(precision("kept.csv")["value"].as_f64().unwrap() > 0.5);
+    assert_eq!(precision("gaps.csv"), precision("kept.csv"));
+    let said = errors(&folder, "search a.index gaps.csv --top 3");
+    assert!(said.contains("gaps: 3 rows without a target left out of the score"), "{said}");
+    let said = errors(&folder, "index m.mercer gaps.csv --out gaps.index");
+    assert!(said.contains("gaps.csv: 3 rows without a class; the items are written without classes"), "{said}");
+    assert_eq!(folder.object("search gaps.index kept.csv --top 3")["precision"], Value::Null);
+}

@@ -22,6 +22,7 @@ enum Start {
 
 // SAFETY: the memory is only read, and the reference that keeps it is dropped under the GIL by PyO3.
 unsafe impl Send for Held {}
+// SAFETY: as above.
 unsafe impl Sync for Held {}
 
 impl Held {

@@ -65,6 +65,7 @@ pub struct Imported {
 
 // SAFETY: the memory is only read; the deleter runs under the GIL.
 unsafe impl Send for Imported {}
+// SAFETY: as above.
 unsafe impl Sync for Imported {}
 
 impl Imported {

@@ -1,6 +1,6 @@
 //! The numbers of a value that are not finite. Files hold none, and no fitted value has one.
 
-use crate::{Error, Result};
+use crate::{Error, Result, fail_if};
 use ndarray::{Array2, ArrayView1, ArrayView2, Axis};
 use serde::ser::{self, Serialize, Serializer};
 use std::fmt;
@@ -38,6 +38,18 @@ pub(crate) fn finite_rows(what: &str, values: Array2<f64>, outputs: usize) -> Re
             i / outputs.max(1) + 1
         ))),
     }
+}
+
+/// Refuses targets so small that the squares of their errors are lost; zeros have none.
+pub(crate) fn check_squares(targets: &[f64]) -> Result<()> {
+    /// The square of an error of 1e-12 of such a target is still a normal number.
+    const LEAST: f64 = 1e-140;
+    let largest = targets.iter().fold(0.0f64, |most, y| most.max(y.abs()));
+    fail_if!(
+        largest > 0.0 && largest < LEAST,
+        "the targets are {largest:e} at most, so small that their squared errors are lost in double precision; multiply them by a number"
+    );
+    Ok(())
 }
 
 /// Walks through a value; the "error" that ends the walk is what it looks for.

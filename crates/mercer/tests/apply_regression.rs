@@ -4,8 +4,8 @@ mod common;
 
 use common::{Rng, *};
 use mercer::apply::{
-    Alpha, Bandwidth, ClassWeights, Falkon, FeatureMap, FeatureRidge, Fit, KernelSearch, LandmarkSolver,
-    NadarayaWatson, Predict, Ridge, RidgeSolver, SpectralRidge, filter,
+    Alpha, Bandwidth, ClassWeights, Falkon, FeatureMap, FeatureRidge, Fit, GaussianProcess, KernelSearch,
+    LandmarkSolver, NadarayaWatson, NtkEnsemble, Predict, Ridge, RidgeSolver, SpectralRidge, filter,
 };
 use mercer::data::{Target, generate};
 use mercer::linalg::Cholesky;
@@ -115,6 +115,10 @@ fn targets_too_small_for_their_squares_are_refused() {
     let small = |factor: f64| Target::Values(y.iter().map(|y| y * factor).collect());
     for factor in [1e-142, 1e-165, 1e-300] {
         says(ridge.fit(x.view(), &small(factor), &FitContext::default()), &["the targets are", "multiply them"]);
+        let process = GaussianProcess::new(mercer::kernel::Expression::parse("rbf(1)").unwrap());
+        says(process.fit(x.view(), &small(factor), &FitContext::default()), &["the targets are", "multiply them"]);
+        let ensemble = NtkEnsemble { kernel: kernel("ntk(depth=1)"), time: 1.0 };
+        says(ensemble.fit(x.view(), &small(factor), &FitContext::default()), &["the targets are", "multiply them"]);
     }
     let [usual, scaled] = [1.0, 1e-130].map(|f| ridge.fit(x.view(), &small(f), &FitContext::default()).unwrap());
     assert_eq!(usual.alpha, scaled.alpha);

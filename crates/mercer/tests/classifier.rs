@@ -349,6 +349,7 @@ fn numbers_too_large_to_compute_with_are_refused_and_never_written() {
     let large: Vec<f64> = usual.iter().enumerate().map(|(i, y)| if i == 4 { -1e200 } else { *y }).collect();
     says(of(&x, large), &["the target of row 5", "-1e200", "too large to compute with"]);
     says(of(&(&x * 1e160), usual.clone()), &["too large to compute with"]);
+    says(of(&x, usual.iter().map(|y| y * 1e-165).collect()), &["the targets are", "multiply them"]);
     let mut network = Classifier::new("dense(1)", &of(&x, usual).unwrap(), Device::Cpu, 0).unwrap();
     let (_folder, path) = scratch("n.safetensors");
     for (mean, spread) in [(f64::INFINITY, 1.0), (0.0, f64::NAN)] {

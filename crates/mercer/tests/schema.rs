@@ -249,6 +249,37 @@ fn unlabelled_rows_are_read_by_a_schema() {
     says(folder.table("a,y\n1,2\n2,NA\n", &with_target("y")), &["row 2, column 2", "`y`"]);
 }
 
+/// Columns without names that were chosen by position: a table that lacks others, or the target before them, has something else there.
+#[test]
+fn columns_are_chosen_by_position_where_all_of_them_are() {
+    let folder = Folder::new();
+    let columns = |names: &[&str]| Some(names.iter().map(|name| (*name).to_owned()).collect());
+    let chosen = |target: &str, of: &[&str]| ReadOptions { columns: columns(of), ..with_target(target) };
+    let fitted = |options: &ReadOptions| {
+        let table = folder.table("9,1,2,3\n8,4,5,6\n", options).unwrap();
+        Schema::fit(&table, Missing::Refuse, Scaling::None).unwrap()
+    };
+    let read = |text: &str, options: &ReadOptions, schema: &Schema| {
+        let (data, _) = schema.encode(Table::open_like(&folder.write("n.csv", text), options, schema)?)?;
+        Ok::<_, mercer::Error>((data.x.to_f64().into_owned(), data.y))
+    };
+    let first = chosen("1", &["2", "3"]);
+    let schema = fitted(&first);
+    let whole = (array![[1.0, 2.0]], Some(Target::Values(vec![9.0])));
+    assert_eq!(read("9,1,2,3\n", &first, &schema).unwrap(), whole);
+    assert_eq!(read("9,1,2,3\n", &ReadOptions { target: None, ..first.clone() }, &schema).unwrap(), whole);
+    // The target is missing: the second column is another one.
+    says(read("1,2,3\n", &first, &schema), &["has 3 columns, where the fitted table has 4", "header"]);
+    // Not taken for a target and the features.
+    says(read("1,2,3\n", &ReadOptions::default(), &schema), &["has 3 columns, where 2 were fitted"]);
+    assert_eq!(read("1,2\n", &ReadOptions::default(), &schema).unwrap(), (array![[1.0, 2.0]], None));
+    // A target at the end changes no position.
+    let last = chosen("-1", &["1", "3"]);
+    let schema = fitted(&last);
+    assert_eq!(read("9,1,2\n", &last, &schema).unwrap(), (array![[9.0, 2.0]], None));
+    assert_eq!(read("9,1,2,3\n", &last, &schema).unwrap(), (array![[9.0, 2.0]], Some(Target::Values(vec![3.0]))));
+}
+
 /// Numbers are what they were without a schema, in the type of their source, and are not copied.
 #[test]
 fn plain_numbers_stay_as_they_are() {

@@ -2,6 +2,7 @@
 
 use super::predict::Predictions;
 use crate::options::examples::{Examples, Outputs, Parts};
+use crate::options::input::warn_of_other_kind;
 use crate::options::offered::{self, Given};
 use crate::options::values::number;
 use crate::program::context::Context;
@@ -152,7 +153,7 @@ impl Gp {
             None => {
                 let predictions = Predictions::of(fitted, data)?;
                 out.map(|out| predictions.write(out, context)).transpose()?;
-                predictions.score(data).map(ProcessScore::Classes)
+                predictions.score(data, context).map(ProcessScore::Classes)
             }
             Some(intervals) => {
                 let headings = ["mean", "deviation", "low", "high"].map(String::from);
@@ -164,7 +165,11 @@ impl Gp {
                         let report = IntervalReport::new(truth, &column(0), &column(1), self.level)?;
                         Some(ProcessScore::Numbers(report))
                     }
-                    _ => None,
+                    Some(_) => {
+                        warn_of_other_kind(&data.name, false, context);
+                        None
+                    }
+                    None => None,
                 }
             }
         };

@@ -80,6 +80,10 @@ impl Index {
             schema: coder.model().and_then(|model| model.schema.clone()),
             graph: self.graph,
         };
+        if let Some(some) = &data.some_y {
+            let without = text::count(n - some.rows.len(), "row");
+            context.warn(format_args!("{rows}: {without} without a class; the items are written without classes"));
+        }
         let labels = labels(data.y);
         let Kept { codes, centre } = self.kept(codes, rows, context);
         let items =

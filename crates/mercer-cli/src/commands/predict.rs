@@ -1,8 +1,10 @@
 //! `mercer predict`: numbers or classes for new rows, by a fitted model.
 
-use super::predict_blocks::Rows;
+use super::predict_blocks::{Rows, Scored};
 use crate::options::function_files::FunctionFiles;
-use crate::options::input::{SampleSource, Source, announce, model_memory, needs_out, say_unscored};
+use crate::options::input::{
+    SampleSource, Source, announce, model_memory, needs_out, say_unscored, warn_of_other_kind,
+};
 use crate::program::context::Context;
 use crate::program::output::{NewFile, Output, quoted};
 use crate::show::score::{Score, score_of};
@@ -83,7 +85,7 @@ impl Predict {
             let written = text::count(predictions.values.len(), "prediction");
             context.note(format_args!("wrote {}: {written} in {}", out.path().display(), text::seconds(seconds)));
         }
-        let known = data.as_ref().and_then(|data| predictions.score(data));
+        let known = data.as_ref().and_then(|data| predictions.score(data, context));
         data.iter().for_each(|data| say_unscored(data, context));
         let scored = data.as_ref().and_then(Dataset::known).map_or(0, |(y, _)| y.len());
         let name = self.data.as_deref().unwrap_or_default();
@@ -118,13 +120,13 @@ impl Predict {
             Content::Fitted(Fitted::Transform(_)) | Content::Spectrum(_) => Err(self.no_predictions()),
         };
         announce(rows.name, rows.blocks, (Some(1), ""), model_memory(&self.model, rows.blocks), context);
-        let known = rows.predict(&predict, Some(&out), context)?;
+        let Scored { score: known, rows: scored } = rows.predict(&predict, Some(&out), context)?;
         let seconds = start.elapsed().as_secs_f64();
         let (path, written) = (out.path().display(), text::count(n, "prediction"));
         context.note(format_args!("wrote {path}: {written} in {}", text::seconds(seconds)));
         if let Some(score) = &known {
             let cells: Vec<String> = score.cells().iter().map(|(name, value)| format!("{name} {value}")).collect();
-            context.note(format_args!("{}: {} on {}", rows.name, cells.join(", "), text::count(n, "row")));
+            context.note(format_args!("{}: {} on {}", rows.name, cells.join(", "), text::count(scored, "row")));
         }
         let object = json!({
             "model": self.model.to_string_lossy(), "data": self.data, "n": n, "test": known, "seconds": seconds, "out": out,
@@ -186,9 +188,13 @@ impl Predictions {
         Ok(Predictions { values, scores, probabilities, deviations })
     }
 
-    /// The score on the rows of `data` that have the target.
-    pub fn score(&self, data: &Dataset) -> Option<Score> {
-        score_of(data, &self.values, self.probabilities.as_ref().map(|p| p.view()))
+    /// The score on the rows of `data` that have the target; warns where that is of another kind.
+    pub fn score(&self, data: &Dataset, context: &Context) -> Option<Score> {
+        let score = score_of(data, &self.values, self.probabilities.as_ref().map(|p| p.view()));
+        if score.is_none() && data.known().is_some() {
+            warn_of_other_kind(&data.name, matches!(self.values, Target::Classes { .. }), context);
+        }
+        score
     }
 
     /// Writes a `.csv` with everything, or the predictions alone.

@@ -1,7 +1,7 @@
 //! Predictions for files that do not fit into memory: a block of rows at a time, written as they are made.
 
 use super::predict::Predictions;
-use crate::options::input::{say_ignored, warn_unscored};
+use crate::options::input::{say_ignored, warn_of_other_kind, warn_unscored};
 use crate::program::context::Context;
 use crate::program::output::{Output, class_numbers};
 use crate::show::score::{RunningScore, Score};
@@ -16,6 +16,13 @@ pub struct Rows<'a> {
     pub name: &'a str,
 }
 
+/// The score of the rows that have a target, and how many these are.
+#[derive(Default)]
+pub struct Scored {
+    pub score: Option<Score>,
+    pub rows: usize,
+}
+
 /// Notes on the rows that are shown at most.
 const MOST_NOTES: usize = 5;
 
@@ -26,7 +33,7 @@ impl Rows<'_> {
         predict: &dyn Fn(&Dataset) -> Result<Predictions>,
         context: &Context,
         take: &mut dyn FnMut(&Predictions) -> Result<()>,
-    ) -> Result<Option<Score>> {
+    ) -> Result<Scored> {
         let (bar, n) = (context.bar(), self.blocks.n());
         let (mut score, mut done, mut notes) = (RunningScore::default(), 0, 0);
         self.blocks.encoded(self.schema, &mut |block, said| {
@@ -45,11 +52,15 @@ impl Rows<'_> {
             context.warn(format_args!("{} such notes on {} are not shown", notes - MOST_NOTES, self.name));
         }
         let left_out = score.left_out;
+        if score.unknown {
+            let classes = self.schema.target.as_ref().is_some_and(|target| target.classes.is_some());
+            warn_of_other_kind(self.name, classes, context);
+        }
         let score = score.finish();
         if score.is_some() && left_out > 0 {
             warn_unscored(self.name, left_out, context);
         }
-        Ok(score)
+        Ok(Scored { score, rows: n - left_out })
     }
 
     /// Writes the predictions of all rows where there is a file for them; a `.csv` has everything that is known. Returns the score of
@@ -59,11 +70,11 @@ impl Rows<'_> {
         predict: &dyn Fn(&Dataset) -> Result<Predictions>,
         out: Option<&Output>,
         context: &Context,
-    ) -> Result<Option<Score>> {
+    ) -> Result<Scored> {
         say_ignored(self.name, self.blocks.ignored(), context);
-        let mut score = None;
+        let mut scored = Scored::default();
         let mut pass = |take: &mut dyn FnMut(&Predictions) -> Result<()>| -> Result<()> {
-            score = self.pass(predict, context, take)?;
+            scored = self.pass(predict, context, take)?;
             Ok(())
         };
         match out {
@@ -80,7 +91,7 @@ impl Rows<'_> {
             })?,
             Some(out) => self.write_npy(out, &mut pass, context)?,
         }
-        Ok(score)
+        Ok(scored)
     }
 
     /// Numbers, or whole numbers that stand for classes.

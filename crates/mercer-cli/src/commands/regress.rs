@@ -244,7 +244,8 @@ impl Regress {
         learnt.model.as_ref().notes().iter().for_each(|note| context.warn(with_options(note)));
         warn_of_interrupt(&learnt, context);
         outputs.write_model(learnt.model.as_ref(), schema.as_ref(), context);
-        let score = |data: &Dataset| predictions(&learnt, data, context).map(|predictions| predictions.score(data));
+        let score =
+            |data: &Dataset| predictions(&learnt, data, context).map(|predictions| predictions.score(data, context));
         let on_train = score(&scored(&train, &learnt, context))?;
         let on_held_out = held_out.as_ref().map(score).transpose()?.flatten();
         let predicted = new.as_ref().map(|new| predictions(&learnt, new, context)).transpose()?;
@@ -252,7 +253,7 @@ impl Regress {
             predicted.write(out, context)?;
             Outputs::wrote(out, new.n(), context);
         }
-        let on_new = new.as_ref().zip(predicted).and_then(|(new, predicted)| predicted.score(new));
+        let on_new = new.as_ref().zip(predicted).and_then(|(new, predicted)| predicted.score(new, context));
         let scores = [("train", on_train), ("holdout", on_held_out), ("test", on_new)];
         let shown = Shown::of(&learnt, &train, schema.as_ref(), context)?;
         if let Some(page) = page {
@@ -285,7 +286,8 @@ impl Regress {
         learnt.model.as_ref().notes().iter().for_each(|note| context.warn(with_options(note)));
         warn_of_interrupt(&learnt, context);
         outputs.write_model(learnt.model.as_ref(), Some(data.schema()), context);
-        let score = |data: &Dataset| predictions(&learnt, data, context).map(|predictions| predictions.score(data));
+        let score =
+            |data: &Dataset| predictions(&learnt, data, context).map(|predictions| predictions.score(data, context));
         let (on_train, on_held_out) = (score(sample)?, data.held_out().map(score).transpose()?.flatten());
         say_scored(sample, context);
         let on_new =

@@ -1,6 +1,6 @@
 //! `mercer search`: the items of an index that are nearest to given rows.
 
-use crate::options::input::Source;
+use crate::options::input::{Source, say_unscored};
 use crate::program::context::Context;
 use crate::program::output::{NewFile, Output, quoted};
 use crate::show::codes::{Coded, Coder};
@@ -127,6 +127,9 @@ impl Search {
             }
         };
         let precision = precision(&index, &data, &hits, context.seed);
+        if precision.is_some() {
+            say_unscored(&data, context);
+        }
         let first_query = self.source.first_row();
         let found = Found { index: &index, data: &data, query: &self.query, first_query, hits: &hits };
         if let Some(out) = &out {
@@ -191,13 +194,15 @@ impl Search {
 /// The share of the found items that are of the query's class, where both have classes of the same names.
 fn precision(index: &Index, data: &Dataset, hits: &Hits, seed: u64) -> Option<Estimate> {
     let items = index.labels()?;
-    let Some(Target::Classes { labels, names }) = crate::show::codes::labels(data.y.clone()) else { return None };
+    let (y, known) = data.known()?;
+    let Some(Target::Classes { labels, names }) = crate::show::codes::labels(Some(y.clone())) else { return None };
     let class = |label: usize| index.classes.iter().position(|name| *name == names[label]);
-    let of_query = |(row, &label): (ndarray::ArrayView1<usize>, &usize)| {
+    let of_query = |(i, &label): (usize, &usize)| {
+        let row = hits.items.row(known.map_or(i, |known| known[i]));
         let right = row.iter().filter(|&&item| Some(items[item]) == class(label)).count();
         right as f64 / row.len().max(1) as f64
     };
-    let shares: Vec<f64> = hits.items.rows().into_iter().zip(&labels).map(of_query).collect();
+    let shares: Vec<f64> = labels.iter().enumerate().map(of_query).collect();
     Some(Estimate::of_mean(&shares, seed))
 }
 

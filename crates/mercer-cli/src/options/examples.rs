@@ -191,14 +191,14 @@ impl Examples {
                 predictions.write(out, context)?;
                 Outputs::wrote(out, data.n(), context);
             }
-            return Ok(predictions.score(&data));
+            return Ok(predictions.score(&data, context));
         };
         let rows = Rows { blocks: &blocks, schema, name: beside.source };
-        let score = rows.predict(&|data| Predictions::of(model, data), out, context)?;
+        let scored = rows.predict(&|data| Predictions::of(model, data), out, context)?;
         if let Some(out) = out {
             Outputs::wrote(out, blocks.n(), context);
         }
-        Ok(score)
+        Ok(scored.score)
     }
 
     /// The rows as the values of functions sampled at them, `[n, S]`, with the target of the data.

@@ -336,6 +336,15 @@ pub fn warn_unscored(name: &str, rows: usize, context: &Context) {
     context.warn(format_args!("{name}: {} without a target left out of the score", count(rows, "row")));
 }
 
+/// The warning that rows are not scored, since their target is not what is predicted: classes or numbers.
+pub fn warn_of_other_kind(name: &str, classes: bool, context: &Context) {
+    let what = match classes {
+        true => "numbers that are not whole, and classes are predicted",
+        false => "words, and numbers are predicted",
+    };
+    context.warn(format_args!("{name}: the target holds {what}; no row is scored"));
+}
+
 /// Names that are shown of many.
 const SHOWN: usize = 5;
 

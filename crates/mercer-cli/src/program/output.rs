@@ -129,7 +129,7 @@ impl Output {
         check_space(&self.path, 2 * (n as u64).saturating_mul(m as u64))?;
         try_write_atomically(&self.path, |w| {
             if !columns.is_empty() {
-                writeln!(w, "{}", columns.join(",")).map_err(|e| Error::io(&self.path, e))?;
+                writeln!(w, "{}", header(columns)).map_err(|e| Error::io(&self.path, e))?;
             }
             rows(&mut |some| {
                 let rows = ArrayView2::from_shape((some.len() / m, m), some).expect("whole rows");
@@ -170,7 +170,7 @@ impl Output {
         check_finite(&self.path, values)?;
         write_atomically(&self.path, |w| {
             if !columns.is_empty() {
-                writeln!(w, "{}", columns.join(","))?;
+                writeln!(w, "{}", header(columns))?;
             }
             csv_rows(w, values)
         })
@@ -184,6 +184,11 @@ pub fn class_numbers(names: &[String]) -> (Vec<i64>, Option<String>) {
     }
     let listed = names.iter().enumerate().map(|(i, name)| format!("{i} = {name}")).collect::<Vec<_>>();
     ((0..names.len() as i64).collect(), Some(format!("classes are written as numbers: {}", listed.join(", "))))
+}
+
+/// The first line of a `.csv`: names of classes may hold commas.
+fn header(columns: &[String]) -> String {
+    columns.iter().map(|name| quoted(name)).collect::<Vec<_>>().join(",")
 }
 
 fn csv_rows<T: Display>(w: &mut dyn Write, values: ArrayView2<T>) -> io::Result<()> {

@@ -49,7 +49,7 @@ pub struct RunningScore {
     /// Rows without a target, which are left out.
     pub left_out: usize,
     /// Whether the target of some rows is of another kind.
-    unknown: bool,
+    pub unknown: bool,
     report: Option<ClassReport>,
     numbers: RunningErrors,
 }

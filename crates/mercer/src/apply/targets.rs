@@ -2,12 +2,16 @@
 
 use super::check_finite;
 use crate::data::Target;
+use crate::finite::check_squares;
 use crate::{Error, FitContext, Result, fail_if};
 use ndarray::{Array1, Array2, ArrayView2, Axis};
 
 /// Arrays `[n, m]` that a fit to m classes, or the score of its predictions, holds at once: the encoded target and its centred copy; fitted values,
 /// those of left-out points, their errors, and probabilities.
 const ARRAYS: u64 = 6;
+
+/// Those of them that are made after the solution.
+pub(super) const AFTER: u64 = 4;
 
 /// Bytes of the columns of `m` classes for `n` points in a fit.
 pub(super) fn class_columns(n: usize, m: usize) -> u64 {
@@ -35,9 +39,6 @@ pub(crate) enum Encoding {
     Classes(Vec<String>),
 }
 
-/// The square of an error of 1e-12 of such a target is still a normal number.
-const LEAST: f64 = 1e-140;
-
 impl Encoding {
     /// The target of `n` rows as columns `[n, m]`: numbers as they are, classes as `on` in the column of the row's
     /// class and `off` in the others.
@@ -59,13 +60,7 @@ impl Encoding {
             Target::Values(values) => {
                 check_finite(ArrayView2::from_shape((n, 1), values).expect("n values"))
                     .map_err(|e| Error::input(format!("the target is not finite: {e}")))?;
-                let largest = values.iter().fold(0.0f64, |most, y| most.max(y.abs()));
-                fail_if!(
-                    largest > 0.0 && largest < LEAST,
-                    "the targets are {largest:e} at most, so small that their squared errors are lost in double precision; multiply \
-                     them by a number"
-                );
-                Ok(Encoding::Values)
+                check_squares(values).map(|()| Encoding::Values)
             }
             Target::Classes { labels, names } => match labels.iter().position(|&l| l >= names.len()) {
                 Some(i) => Err(Error::input(format!(

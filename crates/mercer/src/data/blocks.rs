@@ -252,7 +252,7 @@ impl TableBlocks {
     fn with_target(&self, mut table: Table, rows: Range<usize>) -> Result<Table> {
         if let Some(file) = &self.target {
             let values = Target::Values(file.read(rows)?.x.column(0));
-            table.target = Some(TableTarget { name: stem(&file.path), position: None, values });
+            table.target = Some(TableTarget { name: stem(&file.path), position: None, width: None, values });
         }
         Ok(table)
     }

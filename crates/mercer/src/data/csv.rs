@@ -263,7 +263,8 @@ impl<'a> Reading<'a> {
         let (target, some_target) = match position {
             Some(j) if labelled.len() == n => {
                 let values = target.into_target(y);
-                (Some(TableTarget { name: names[j].clone(), position, values }), None)
+                let width = (!named).then_some(roles.len());
+                (Some(TableTarget { name: names[j].clone(), position, width, values }), None)
             }
             Some(_) if !labelled.is_empty() => (None, Some(SomeTargets { rows: labelled, y: target.into_target(y) })),
             _ => (None, None),

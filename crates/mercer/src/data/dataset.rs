@@ -5,6 +5,7 @@ use std::path::Path;
 
 use super::ReadOptions;
 use super::matrix::{MOST_MAGNITUDE, Matrix, Rows};
+use crate::finite::check_squares;
 use crate::rng::Rng;
 use crate::{Error, Result, fail_if};
 use ndarray::{ArrayView1, ArrayView2};
@@ -162,7 +163,7 @@ impl Dataset {
         Ok(self)
     }
 
-    /// The same rows, whose target must be numbers. Refuses rows and targets too large to compute with.
+    /// The same rows, whose target must be numbers. Refuses rows and targets too large to compute with, and targets too small.
     pub fn with_numbers(self) -> Result<Dataset> {
         let Target::Values(numbers) = self.target()? else {
             return Err(Error::input(format!("the target of `{}` is a class, not a number", self.name)));
@@ -175,6 +176,7 @@ impl Dataset {
                 numbers[i]
             )));
         }
+        check_squares(numbers)?;
         self.x.rows().check_magnitude()?;
         Ok(self)
     }

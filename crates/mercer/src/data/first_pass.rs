@@ -35,6 +35,7 @@ struct Seen {
 struct SeenTarget {
     name: String,
     position: Option<usize>,
+    width: Option<usize>,
     words: Cells,
     /// Rows to fit of each word, by the order of its first appearance.
     counts: Vec<u64>,
@@ -164,6 +165,7 @@ impl<'a> FirstPass<'a> {
         self.target = table.target.as_ref().map(|target| SeenTarget {
             name: target.name.clone(),
             position: target.position,
+            width: target.width,
             words: Cells::default(),
             counts: vec![],
             whole: BTreeMap::new(),
@@ -320,6 +322,7 @@ impl Kept {
         let target = target.map(|target| TableTarget {
             name: target.name.clone(),
             position: target.position,
+            width: target.width,
             values: target.of(self.target),
         });
         let columns = outline.columns.clone();

@@ -237,7 +237,8 @@ fn with_target_file(mut table: Table, path: &Path, request: &Request) -> Result<
         path,
         format!("has the shape {dims:?}, but there are {n} rows: one number per row is needed")
     ));
-    table.target = Some(TableTarget { name: stem(path), position: None, values: Target::Values(values.x.column(0)) });
+    table.target =
+        Some(TableTarget { name: stem(path), position: None, width: None, values: Target::Values(values.x.column(0)) });
     table.in_range(request)
 }
 

@@ -211,7 +211,7 @@ impl Reader {
                 }
                 Role::Target => {
                     let values = column.cells.into_target(column.values);
-                    y = Some(TableTarget { name: columns[j].clone(), position: Some(j), values });
+                    y = Some(TableTarget { name: columns[j].clone(), position: Some(j), width: None, values });
                 }
                 role => {
                     let (kind, values) = column.finish(units[j], role);

@@ -82,6 +82,9 @@ pub struct SchemaTarget {
     pub name: String,
     /// The position of its column in the fitted source, counted from 0; none where it was no column.
     pub position: Option<usize>,
+    /// How many columns a fitted source without names had.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub width: Option<usize>,
     /// The names of its classes; none where it holds numbers.
     pub classes: Option<Vec<String>>,
 }
@@ -123,6 +126,7 @@ impl Schema {
             target: table.target.as_ref().map(|target| SchemaTarget {
                 name: target.name.clone(),
                 position: target.position,
+                width: target.width,
                 classes: match &target.values {
                     Target::Values(_) => None,
                     Target::Classes { names, .. } => Some(names.clone()),
@@ -441,7 +445,24 @@ impl Schema {
         if self.named && named {
             return names.iter().position(|name| *name == target.name);
         }
-        target.position.filter(|j| *j < names.len() && names.len() != self.columns.len())
+        let there = |j: &usize| match target.width {
+            Some(width) => names.len() == width,
+            None => *j < names.len() && names.len() != self.columns.len(),
+        };
+        target.position.filter(there)
+    }
+
+    /// Refuses a source of `count` columns without names in which columns that are chosen by position are not where they were fitted: others
+    /// are missing, and not just the target at the end.
+    pub(super) fn check_positions(&self, count: usize) -> Result<(), String> {
+        let Some(SchemaTarget { position: Some(target), width: Some(width), .. }) = self.target else { return Ok(()) };
+        if count == width || (count, target) == (width - 1, width - 1) {
+            return Ok(());
+        }
+        Err(format!(
+            "has {count} columns, where the fitted table has {width}; columns are chosen by their position in all of these, so give all of them, \
+             or tables with a header"
+        ))
     }
 
     /// Whether the first row of a table holds the names of all columns.

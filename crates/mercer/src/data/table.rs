@@ -104,6 +104,8 @@ pub struct TableTarget {
     pub name: String,
     /// The position of its column in the source, counted from 0; none where it is no column.
     pub position: Option<usize>,
+    /// How many columns a source without names has.
+    pub width: Option<usize>,
     /// One entry per row.
     pub values: Target,
 }
@@ -138,7 +140,7 @@ impl Table {
         let named = data.columns.iter().any(|name| name.strip_prefix('x').is_none_or(|j| j.parse::<usize>().is_err()));
         let column = |(position, name)| Column { name, position, kind: Kind::Number };
         let columns = data.columns.into_iter().enumerate().map(column).collect();
-        let target = data.y.map(|values| TableTarget { name: "target".into(), position: None, values });
+        let target = data.y.map(|values| TableTarget { name: "target".into(), position: None, width: None, values });
         let (shape, some_target, bare) = (data.shape, data.some_y, Table::bare(data.name, source.to_owned(), data.x));
         Table { columns, named, target, some_target, shape, tabular, ..bare }
     }
@@ -261,7 +263,8 @@ impl Table {
         let roles = request.roles(Path::new(&source), &names, self.named, has_target)?;
         if let Some(j) = roles.iter().position(|role| *role == Role::Target) {
             let values = Target::Values(self.x.column(j));
-            self.target = Some(TableTarget { name: names[j].clone(), position: Some(j), values });
+            let width = (!self.named).then_some(names.len());
+            self.target = Some(TableTarget { name: names[j].clone(), position: Some(j), width, values });
         }
         self.ignored = request.ignored(&roles, &names);
         let kept: Vec<usize> =
@@ -429,6 +432,10 @@ impl Request<'_> {
         let at = |word: &String| find_column(names, word).map_err(|e| Error::file(path, e.to_string()));
         let usual = if self.numbers_only { Role::Number } else { Role::Any };
         let mut roles = vec![usual; names.len()];
+        let chooses = self.options.columns.is_some() || !self.options.drop.is_empty();
+        if let Some(schema) = self.like.filter(|schema| chooses && !(schema.named && named)) {
+            schema.check_positions(names.len()).map_err(|what| Error::file(path, what))?;
+        }
         let target = if has_target { None } else { self.target(path, names, named)? };
         if let Some(chosen) = &self.options.columns {
             roles.fill(Role::Skipped);

@@ -46,6 +46,7 @@ pub(crate) use kinds::derived::Scaled;
 pub use kinds::derived::{Centred, OnPoints};
 pub use kinds::graph::{NeighbourGraph, nearest_neighbours};
 pub use kinds::low_rank::LowRankOperator;
+pub(crate) use kinds::matrix_free::strips;
 pub use kinds::matrix_free::{KernelOperator, cross_apply};
 pub use kinds::network_ntk::NtkOperator;
 pub use kinds::sharded::ShardedOperator;

@@ -9,7 +9,7 @@ use crate::apply::{
     Tuning, check_points,
 };
 use crate::data::Target;
-use crate::finite::finite_rows;
+use crate::finite::{check_squares, finite_rows};
 use crate::kernel::{Expression, Kernel};
 use crate::linalg::{Cholesky, matmul, solve_lower};
 use crate::operator::{Precision, gram, gram_cross};
@@ -189,6 +189,7 @@ pub(crate) fn numbers<'y>(y: &'y Target, n: usize, otherwise: &str) -> Result<&'
 
 /// Mean and variance of the targets.
 pub(crate) fn moments(values: &[f64]) -> Result<(f64, f64)> {
+    check_squares(values)?;
     let y = Array1::from_vec(values.to_vec());
     let (mean, variance) = (y.mean().unwrap_or(0.0), y.var(0.0));
     fail_if!(

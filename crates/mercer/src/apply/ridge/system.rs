@@ -11,10 +11,12 @@ use crate::apply::solvers::monitor::{HeldOut, Kept, Monitor, Watch};
 use crate::apply::solvers::{
     Askotch, EigenPro, Epochs, Equations, Richardson, block_memory, rows_of_residual, run, sample_memory,
 };
+use crate::apply::targets::AFTER;
 use crate::apply::{Alpha, Convergence, EpochSolver, Tried};
+use crate::compute::Device;
 use crate::kernel::Kernel;
 use crate::linalg::{Panel, Sharding};
-use crate::operator::{Operator, Pair, Precision, Scaled};
+use crate::operator::{Operator, Pair, Precision, Scaled, strips};
 use crate::rng::Rng;
 use crate::training::{Fingerprint, Identity, Saving};
 use crate::{FitContext, KeepsBest, Result, fail_if};
@@ -92,6 +94,15 @@ impl Iteration {
     pub fn memory(&self, [n, m]: [u64; 2], leaves_out: bool, kept: bool) -> u64 {
         let rank = self.rank_needed(leaves_out).unwrap_or(0) as u64;
         8 * n * (2 * rank + if kept { 14 } else { 8 } * m)
+    }
+
+    /// Bytes of the sums of a product of K with `m` vectors that is computed on the way, on the CPU: each part of the work has its own. What the
+    /// columns of classes take after the solution has room for some of them. Solvers that take blocks of rows have no such product.
+    pub fn memory_of_products(&self, [n, m]: [u64; 2]) -> u64 {
+        match self.method.is_some_and(EpochSolver::takes_blocks) {
+            true => 0,
+            false => 8 * (strips() as u64).saturating_sub(AFTER) * n * m,
+        }
     }
 
     /// Bytes that its method takes beside vectors, for `n` points of `d` columns: solvers that take blocks of rows have the points in another
@@ -310,11 +321,15 @@ impl System<'_> {
         let rank = iteration.rank_needed(leaves_out);
         let vectors = iteration.memory([held, self.y.ncols() as u64], leaves_out, self.saving.path.is_some());
         let other = vectors + iteration.memory_of_method([held as usize, self.x.ncols()]);
+        let products = match self.context.device {
+            Device::Cpu => iteration.memory_of_products([held, self.y.ncols() as u64]),
+            Device::Cuda(_) => 0,
+        };
         let (what, advice) = match rank {
             Some(rank) => (format!("the preconditioner of rank {rank} for {n} points"), "use a smaller rank"),
             None => (format!("the iterates of {} for {n} points", iteration.name()), "fit fewer points"),
         };
-        self.context.budget.require(what, other, advice)?;
+        self.context.budget.require(what, other + products, advice)?;
         let operator = self.scaled(self.points().operator(self.kernel, self.context, other)?);
         let preconditioner = rank.map(|rank| LowRankPreconditioner::new(operator.as_ref(), rank, self.context));
         Ok((operator, preconditioner.transpose()?))

@@ -79,7 +79,10 @@ impl Ridge {
             + match (on_gpu, stores && context.group.is_single()) {
                 (true, _) => 8 * (VECTORS * n * m) as u64,
                 (_, true) => vectors + (n as u64).pow(2) * context.precision.bytes(),
-                _ => vectors + (n * d) as u64 * context.precision.bytes(),
+                _ => {
+                    let products = iteration.memory_of_products([n, m].map(|size| size as u64));
+                    vectors + products + (n * d) as u64 * context.precision.bytes()
+                }
             };
         let device = Planned::new(&self.kernel, [d, m], context.precision).filter(|_| on_gpu).map(|mut planned| {
             planned.points(n);

@@ -10,6 +10,7 @@ use crate::data::table::{Table, Task, few_classes};
 pub(super) struct Meaning {
     pub name: String,
     pub position: Option<usize>,
+    pub width: Option<usize>,
     values: Values,
     /// Rows to fit of each class.
     pub counts: Vec<u64>,
@@ -29,7 +30,7 @@ enum Values {
 impl SeenTarget {
     /// As [`Table::with_task`], of `rows` rows.
     pub fn meaning(self, outline: &Table, rows: usize, task: Option<Task>) -> Result<Meaning> {
-        let SeenTarget { name, position, words, counts: by_order, whole, other } = self;
+        let SeenTarget { name, position, width, words, counts: by_order, whole, other } = self;
         let (mut counts, classify) = (vec![], task == Some(Task::Classification));
         let values = if words.are_words() {
             let Target::Classes { labels, names } = words.into_target((0..by_order.len()).map(|i| i as f64).collect())
@@ -68,7 +69,7 @@ impl SeenTarget {
                 }
             }
         };
-        Ok(Meaning { name, position, values, counts })
+        Ok(Meaning { name, position, width, values, counts })
     }
 }
 
@@ -85,7 +86,7 @@ impl Meaning {
             Values::Whole(classes) => Some(classes.iter().map(i64::to_string).collect()),
             Values::Words(names, _) => Some(names.clone()),
         };
-        SchemaTarget { name: self.name.clone(), position: self.position, classes }
+        SchemaTarget { name: self.name.clone(), position: self.position, width: self.width, classes }
     }
 
     /// The target of rows that were kept.
