@@ -11,7 +11,7 @@ use mercer::apply::{
 use mercer::data::Target;
 use mercer::kernel::{Expression, Kernel};
 use mercer::laplace::{NetworkFunctions, NetworkKind};
-use mercer::learn::{FunctionRows, Samples, posteriors};
+use mercer::learn::{FunctionRows, Splits, posteriors};
 use mercer::operator::{DenseOperator, OnPoints};
 use mercer::spectrum::neural::{PairObjective, Settings};
 use mercer::spectrum::{Exact, Krylov, Problem, Sampling, Spectrum};
@@ -208,7 +208,7 @@ fn laplace(o: &mut Options, x: ArrayView2<f64>, y: &Target, context: &FitContext
     }
     let rows = |network, y| FunctionRows { network, y: Some(y) };
     let (fit, validation) = (rows(fitted, y_fitted), rows(validation, y_validation));
-    let rows = Samples { fit, validation, test: None, ood: None };
+    let rows = Splits { fit, validation, test: None, ood: None };
     let mut found = candidates.plan_functions(&rows, context)?.fit_functions(&rows, context)?;
     Ok(Handle::saved(Arc::from(found.all.swap_remove(found.kept).model)))
 }

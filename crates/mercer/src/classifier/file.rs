@@ -178,7 +178,7 @@ impl Classifier {
         let displacement = header.linearised.then(|| network.parameters_named(device, &moved)).transpose();
         let displacement = displacement.map_err(unfit)?.map(|moved| moved.trained);
         let Header { classes, number, standardizer, schema, .. } = header;
-        Ok(Classifier { network, parameters, standardizer, classes, number, schema, foreign: false, displacement })
+        Ok(Classifier { schema, displacement, ..Classifier::of((network, parameters), standardizer, classes, number) })
     }
 }
 
@@ -226,16 +226,7 @@ impl Classifier {
         let Header { classes, number, standardizer, .. } = header;
         let row = |numbers: &Array2<f32>, i: usize| numbers.row(i).to_vec();
         let parameters = network.parameters_from(device, &row(&trained, 0), &row(&constants, 0))?;
-        let first = Classifier {
-            network,
-            parameters,
-            standardizer,
-            classes,
-            number,
-            schema: None,
-            foreign: false,
-            displacement: None,
-        };
+        let first = Classifier::of((network, parameters), standardizer, classes, number);
         let others = (1..trained.nrows()).map(|i| first.with_numbers(&row(&trained, i), &row(&constants, i)));
         let others = others.collect::<Result<Vec<_>>>()?;
         Ok(std::iter::once(first).chain(others).collect())
@@ -283,16 +274,7 @@ impl Unnamed<'_> {
             None if classes.is_empty() => numbered(),
             None => classes.to_vec(),
         };
-        Ok(Classifier {
-            network,
-            parameters,
-            standardizer,
-            classes,
-            number,
-            schema: None,
-            foreign: true,
-            displacement: None,
-        })
+        Ok(Classifier { foreign: true, ..Classifier::of((network, parameters), standardizer, classes, number) })
     }
 }
 
