@@ -6,7 +6,7 @@ use mercer::apply::{EmbeddingTask, Examples, ProcessTask, RegressionTask, ViewEi
 use mercer::data::Target;
 use mercer::kernel::Expression;
 use mercer::laplace::{NetworkFunctions, NetworkKind};
-use mercer::learn::{self, FunctionRows, Samples, Source, posteriors};
+use mercer::learn::{self, FunctionRows, Source, Splits, posteriors};
 use mercer::spectrum::neural::{PairObjective, Settings};
 use mercer::{Error, FitContext, Result, fail_if};
 use ndarray::{Array3, ArrayView2, s};
@@ -92,7 +92,7 @@ fn laplace(o: &mut Options, x: ArrayView2<f64>, y: &Target, context: &FitContext
     }
     let rows = |network, y| FunctionRows { network, y: Some(y) };
     let (fit, validation) = (rows(fitted, y_fitted), rows(validation, y_validation));
-    let rows = Samples { fit, validation, test: None, ood: None };
+    let rows = Splits { fit, validation, test: None, ood: None };
     let mut found = candidates.plan_functions(&rows, context)?.fit_functions(&rows, context)?;
     Ok(Handle::predicts(found.all.swap_remove(found.kept).model))
 }

@@ -14,7 +14,7 @@ use clap::Args;
 use mercer::classifier::Classifier;
 use mercer::data::{Dataset, Scaling, Schema};
 use mercer::laplace::NetworkKind;
-use mercer::learn::{Samples, posteriors};
+use mercer::learn::{Splits, posteriors};
 use mercer::{FitContext, Result, Silent, fail_if};
 use std::path::Path;
 use std::sync::Arc;
@@ -95,7 +95,7 @@ impl Laplace {
     }
 
     /// Reads the network and the rows; says what the network sees of them.
-    fn read(&self, context: &Context) -> Result<(Network, Samples<Dataset>)> {
+    fn read(&self, context: &Context) -> Result<(Network, Splits<Dataset>)> {
         let file = Path::new(&self.first);
         let (rows, schema) = match Classifier::schema_of(file)? {
             Some(schema) => (labelled(self.reader.source.open_like(self.source(), &schema, context)?, context), schema),

@@ -9,7 +9,7 @@ use crate::program::context::Context;
 use crate::text;
 use mercer::data::{Dataset, Scaling, Task, split_rows};
 use mercer::laplace::NetworkKind;
-use mercer::learn::{FunctionRows, Sample, Samples, posteriors};
+use mercer::learn::{FunctionRows, Split, Splits, posteriors};
 use mercer::{FitContext, Result, Silent, fail_if};
 
 impl Opened {
@@ -64,7 +64,7 @@ impl Laplace {
         opened: &'a [Opened],
         share: Option<f64>,
         context: &Context,
-    ) -> Result<Samples<FunctionRows<'a>>> {
+    ) -> Result<Splits<FunctionRows<'a>>> {
         let task = if opened[0].width() == 1 { Task::Regression } else { Task::Classification };
         let table = self.reader.table(self.source(), Some(task), context)?;
         let schema = self.reader.schema(&table, Some(Scaling::None), context)?;
@@ -90,6 +90,6 @@ impl Laplace {
         self.validation_rows.check_ood(opened[0].width() == 1)?;
         let of = |opened: &'a Opened| Ok(FunctionRows { network: opened.network()?, y: None });
         let ood = self.validation_rows.ood.as_ref().map(|_| of(next())).transpose()?;
-        Ok(Samples { fit, validation, test, ood })
+        Ok(Splits { fit, validation, test, ood })
     }
 }

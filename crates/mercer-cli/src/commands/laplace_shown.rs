@@ -11,7 +11,7 @@ use mercer::Result;
 use mercer::apply::Predict;
 use mercer::data::Schema;
 use mercer::error::human_bytes;
-use mercer::learn::{Comparison, Estimated, LeftOut, Plan, Sample, Samples};
+use mercer::learn::{Comparison, Estimated, LeftOut, Plan, Split, Splits};
 use serde_json::json;
 
 /// What was fitted on, validated on and measured on.
@@ -22,7 +22,7 @@ pub(super) struct Counts {
 }
 
 impl Counts {
-    pub fn of<R: Sample>(rows: &Samples<R>) -> Counts {
+    pub fn of<R: Split>(rows: &Splits<R>) -> Counts {
         Counts { fit: rows.fit.n(), validation: rows.validation.n(), measured: rows.measured().n() }
     }
 }

@@ -12,7 +12,7 @@ use crate::text;
 use clap::Args;
 use mercer::classifier::{Classifier, snapshot_files};
 use mercer::data::{Dataset, Scaling, Schema, write_npy};
-use mercer::learn::{Samples, Snapshots, TrajectoryCandidate, TrajectoryCandidates, trajectories};
+use mercer::learn::{Snapshots, Splits, TrajectoryCandidate, TrajectoryCandidates, trajectories};
 use mercer::trajectory::Trajectory as Networks;
 use mercer::{Error, FitContext, Result, fail_if};
 use serde_json::json;
@@ -120,7 +120,7 @@ impl Trajectory {
     }
 
     /// Reads the networks and the rows; writes the samples where they are asked for.
-    fn read(&self, samples: Option<&Output>, context: &Context) -> Result<(Runs, Samples<Dataset>)> {
+    fn read(&self, samples: Option<&Output>, context: &Context) -> Result<(Runs, Splits<Dataset>)> {
         let files = snapshot_files(&self.snapshots)?;
         let schema = files.last().map(|file| Classifier::schema_of(file)).transpose()?.flatten();
         let (data, schema) = match schema {

@@ -7,7 +7,7 @@ use crate::text;
 use clap::Args;
 use mercer::classifier::Classifier;
 use mercer::data::{Dataset, Schema};
-use mercer::learn::Samples;
+use mercer::learn::Splits;
 use mercer::{Result, fail_if};
 
 /// Where the rows come from that methods are judged by.
@@ -82,7 +82,7 @@ impl ValidationRows {
         network: &Classifier,
         (reader, schema): (&Reader, &Schema),
         context: &Context,
-    ) -> Result<Samples<Dataset>> {
+    ) -> Result<Splits<Dataset>> {
         self.check_ood(network.number.is_some())?;
         let labelled = |rows: Dataset| match network.number {
             Some(_) => rows.with_numbers(),
@@ -97,7 +97,7 @@ impl ValidationRows {
         let (fit, validation) = (labelled(fit)?, labelled(validation)?);
         let test = test.map(labelled).transpose()?;
         let ood = self.ood.as_deref().map(|ood| reader.open_like(ood, schema, context)).transpose()?;
-        Ok(Samples { fit, validation, test, ood })
+        Ok(Splits { fit, validation, test, ood })
     }
 
     /// What the rows are called that methods are measured on.

@@ -8,11 +8,11 @@ use crate::finite::finite_json;
 use crate::net::{self, NamedTensor, Network, Parameters};
 use crate::{Error, Result, fail_if};
 use ndarray::Array2;
-use safetensors::SafeTensorError;
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use serde::{Deserialize, Serialize};
 use std::borrow::Borrow;
 use std::collections::HashMap;
+use std::fmt::Display;
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
@@ -22,6 +22,13 @@ const VERSION: u64 = 2;
 
 /// Bytes of the largest header that safetensors allows.
 const LARGEST_HEADER: u64 = 100_000_000;
+
+/// What the header of a file says beside its tensors.
+#[derive(Deserialize)]
+struct Metadata {
+    #[serde(rename = "__metadata__", default)]
+    entries: HashMap<String, String>,
+}
 
 /// The entry `mercer` of the file's metadata, as JSON.
 #[derive(Serialize, Deserialize)]
@@ -101,10 +108,9 @@ impl Classifier {
     pub fn schema_of(path: &Path) -> Result<Option<Schema>> {
         let head = head(path).map_err(|e| Error::io(path, e))?;
         refuse_pickle(path, &head)?;
-        let (_, metadata) = SafeTensors::read_metadata(&head).map_err(|e| foreign(path, e))?;
-        let Some(entry) = metadata.metadata().as_ref().and_then(|entries| entries.get("mercer")) else {
-            return Ok(None);
-        };
+        let header = head.get(8..).unwrap_or_default();
+        let metadata: Metadata = serde_json::from_slice(header).map_err(|e| foreign(path, e))?;
+        let Some(entry) = metadata.entries.get("mercer") else { return Ok(None) };
         check_version(entry).map_err(|what| broken(path, what))?;
         described(entry).map(|(_, header)| header.schema).map_err(|e| broken(path, e.to_string()))
     }
@@ -144,7 +150,7 @@ impl Classifier {
         let file = std::fs::read(path).map_err(|e| Error::io(path, e))?;
         refuse_pickle(path, &file)?;
         let broken = |what: String| broken(path, what);
-        let foreign = |e: SafeTensorError| foreign(path, e);
+        let foreign = |e: safetensors::SafeTensorError| foreign(path, e);
         let (_, metadata) = SafeTensors::read_metadata(&file).map_err(foreign)?;
         let entries = metadata.metadata().as_ref();
         let entry = entries.and_then(|m| m.get("mercer"));
@@ -179,7 +185,7 @@ impl Classifier {
         let displacement = header.linearised.then(|| network.parameters_named(device, &moved)).transpose();
         let displacement = displacement.map_err(unfit)?.map(|moved| moved.trained);
         let Header { classes, number, standardizer, schema, .. } = header;
-        Ok(Classifier { network, parameters, standardizer, classes, number, schema, foreign: false, displacement })
+        Ok(Classifier { schema, displacement, ..Classifier::of((network, parameters), standardizer, classes, number) })
     }
 }
 
@@ -227,16 +233,7 @@ impl Classifier {
         let Header { classes, number, standardizer, .. } = header;
         let row = |numbers: &Array2<f32>, i: usize| numbers.row(i).to_vec();
         let parameters = network.parameters_from(device, &row(&trained, 0), &row(&constants, 0))?;
-        let first = Classifier {
-            network,
-            parameters,
-            standardizer,
-            classes,
-            number,
-            schema: None,
-            foreign: false,
-            displacement: None,
-        };
+        let first = Classifier::of((network, parameters), standardizer, classes, number);
         let others = (1..trained.nrows()).map(|i| first.with_numbers(&row(&trained, i), &row(&constants, i)));
         let others = others.collect::<Result<Vec<_>>>()?;
         Ok(std::iter::once(first).chain(others).collect())
@@ -284,16 +281,7 @@ impl Unnamed<'_> {
             None if classes.is_empty() => numbered(),
             None => classes.to_vec(),
         };
-        Ok(Classifier {
-            network,
-            parameters,
-            standardizer,
-            classes,
-            number,
-            schema: None,
-            foreign: true,
-            displacement: None,
-        })
+        Ok(Classifier { foreign: true, ..Classifier::of((network, parameters), standardizer, classes, number) })
     }
 }
 
@@ -310,7 +298,7 @@ fn broken(path: &Path, what: String) -> Error {
     Error::file(path, format!("cannot be read as a network: {what}"))
 }
 
-fn foreign(path: &Path, e: SafeTensorError) -> Error {
+fn foreign(path: &Path, e: impl Display) -> Error {
     broken(path, format!("truncated, or not safetensors ({e})"))
 }
 

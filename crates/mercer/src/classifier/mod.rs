@@ -89,16 +89,26 @@ impl Classifier {
         let standardizer = Standardizer::of(&data.x, network.description().image.or(data.shape))?;
         budget.require_network(&network, 2, 0)?;
         let parameters = network.init(device, &Rng::new(seed).fork(1))?;
-        Ok(Classifier {
+        Ok(Classifier::of((network, parameters), standardizer, y.names().to_vec(), number))
+    }
+
+    /// A network of this program with its numbers, which has no schema.
+    fn of(
+        (network, parameters): (Network, Parameters),
+        standardizer: Standardizer,
+        classes: Vec<String>,
+        number: Option<Number>,
+    ) -> Classifier {
+        Classifier {
             network,
             parameters,
             standardizer,
-            classes: y.names().to_vec(),
+            classes,
             number,
             schema: None,
             foreign: false,
             displacement: None,
-        })
+        }
     }
 
     /// The logits `[n, classes]` of rows `x` `[n, d]`, with batch norms in their evaluating form, folded where they can be.
@@ -179,16 +189,9 @@ impl Classifier {
     pub(crate) fn with_numbers(&self, trained: &[f32], constants: &[f32]) -> Result<Classifier> {
         let network = Network::parse(&self.network.expression(), self.network.inputs(), 1)?;
         let parameters = network.parameters_from(self.parameters.trained.device(), trained, constants)?;
-        Ok(Classifier {
-            network,
-            parameters,
-            standardizer: self.standardizer.clone(),
-            classes: self.classes.clone(),
-            schema: self.schema.clone(),
-            number: self.number,
-            foreign: self.foreign,
-            displacement: None,
-        })
+        let (standardizer, classes) = (self.standardizer.clone(), self.classes.clone());
+        let same = Classifier::of((network, parameters), standardizer, classes, self.number);
+        Ok(Classifier { schema: self.schema.clone(), foreign: self.foreign, ..same })
     }
 
     pub(crate) fn check_columns(&self, d: usize) -> Result<()> {

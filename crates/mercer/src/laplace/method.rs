@@ -189,9 +189,9 @@ methods!(
     Kfac,
     Diagonal,
     Ella,
+    GivenFunctions,
     Eigenfunctions,
     FixedMean,
-    GivenFunctions,
     #[cfg(test)]
     Bias
 );

@@ -14,8 +14,8 @@ use std::time::Instant;
 /// Level of the intervals of numbers.
 const LEVEL: f64 = 0.95;
 
-/// Rows that posteriors are fitted, found or measured on. Example: [`posteriors`](super::posteriors).
-pub trait Sample: Sized {
+/// One part of the rows of a comparison: a table, or a network's outputs and functions. Example: [`posteriors`](super::posteriors).
+pub trait Split: Sized {
     /// Rows.
     fn n(&self) -> usize;
 
@@ -29,7 +29,7 @@ pub trait Sample: Sized {
     fn answers(&self, model: &dyn Predict) -> Result<Answers>;
 }
 
-impl Sample for Dataset {
+impl Split for Dataset {
     fn n(&self) -> usize {
         Dataset::n(self)
     }
@@ -64,7 +64,7 @@ impl<'a> FunctionRows<'a> {
     }
 }
 
-impl Sample for FunctionRows<'_> {
+impl Split for FunctionRows<'_> {
     fn n(&self) -> usize {
         self.network.n()
     }
@@ -82,9 +82,9 @@ impl Sample for FunctionRows<'_> {
     }
 }
 
-/// All rows of a comparison. Example: [`posteriors`](super::posteriors).
+/// The rows of a comparison, by what they are for. Example: [`posteriors`](super::posteriors).
 #[derive(Clone, Debug)]
-pub struct Samples<R> {
+pub struct Splits<R> {
     /// Rows that posteriors are fitted to.
     pub fit: R,
     /// Rows that precisions, temperatures and the best method are found on: others than those that the network was trained on.
@@ -95,7 +95,7 @@ pub struct Samples<R> {
     pub ood: Option<R>,
 }
 
-impl<R> Samples<R> {
+impl<R> Splits<R> {
     /// The rows that posteriors are measured on.
     pub fn measured(&self) -> &R {
         self.test.as_ref().unwrap_or(&self.validation)
@@ -213,9 +213,9 @@ pub(super) struct Said<'a> {
 }
 
 impl Judged {
-    pub(super) fn new<R: Sample>(
+    pub(super) fn new<R: Split>(
         (name, facts, seconds): (&'static str, Map<String, Value>, [f64; 2]),
-        rows: &Samples<R>,
+        rows: &Splits<R>,
         said: Said,
     ) -> Result<Judged> {
         let validation_nll = Quality::of(said.validation, rows.validation.target()?, said.classes)?.nll();
@@ -330,9 +330,9 @@ fn facts(method: &Method, noise: Option<f64>, temperature: f64, precision: f64) 
 
 /// Fits the posteriors of a plan, by `fits` to the three choices of validation rows, and measures each. A comparison of all leaves out those that
 /// need more memory than was estimated.
-pub(super) fn compared<R: Sample, M: Found>(
+pub(super) fn compared<R: Split, M: Found>(
     plan: &Plan,
-    rows: &Samples<R>,
+    rows: &Splits<R>,
     context: &FitContext,
     fits: impl Fn(&Laplace, &[Vec<usize>; 3], &FitContext) -> Result<Vec<M>>,
 ) -> Result<Comparison> {
@@ -355,9 +355,9 @@ pub(super) fn compared<R: Sample, M: Found>(
 }
 
 /// The first of the fits, and what it is worth.
-fn measured<R: Sample, M: Found>(
+fn measured<R: Split, M: Found>(
     name: &'static str,
-    rows: &Samples<R>,
+    rows: &Splits<R>,
     halves: &Halves,
     fits: impl FnOnce() -> Result<Vec<M>>,
 ) -> Result<Compared> {

@@ -1,6 +1,6 @@
 //! What fitting posteriors takes, estimated before it starts, and what is left out of a comparison.
 
-use super::compare::{Comparison, FunctionRows, Sample, Samples};
+use super::compare::{Comparison, FunctionRows, Split, Splits};
 use super::{Candidates, compare};
 use crate::classifier::Classifier;
 use crate::data::Dataset;
@@ -43,13 +43,13 @@ pub enum LeftOut {
 /// ```
 /// use mercer::classifier::Classifier;
 /// use mercer::laplace::NetworkKind;
-/// use mercer::learn::{LeftOut, Samples, posteriors};
+/// use mercer::learn::{LeftOut, Splits, posteriors};
 /// use mercer::{FitContext, operator::Budget, options::Options};
 /// use std::sync::Arc;
 /// let (fit, validation) = mercer::data::digits().with_classes()?.split(0.3, 0)?;
 /// let network = Arc::new(Classifier::new("dense(100) relu dense(10)", &fit, mercer::Device::Cpu, 0)?);
 /// let candidates = posteriors().build("auto", Options::none(), &NetworkKind::of(&network))?;
-/// let rows = Samples { fit, validation, test: None, ood: None };
+/// let rows = Splits { fit, validation, test: None, ood: None };
 /// // The last layer has 1010 weights: its H takes 33 MB.
 /// let context = FitContext { budget: Budget::parse("30MB")?, ..FitContext::default() };
 /// let plan = candidates.plan(&network, &rows, &context)?;
@@ -68,7 +68,7 @@ pub struct Plan {
 
 impl Candidates {
     /// What each takes for a network with its parameters, by the time of a pass through it.
-    pub fn plan(&self, network: &Arc<Classifier>, rows: &Samples<Dataset>, context: &FitContext) -> Result<Plan> {
+    pub fn plan(&self, network: &Arc<Classifier>, rows: &Splits<Dataset>, context: &FitContext) -> Result<Plan> {
         let rate = seconds_of_a_pass(network, &rows.fit)?;
         let [validation, others] =
             [rows.validation.n(), rows.measured().n() + 2 * rows.ood.as_ref().map_or(0, Dataset::n)];
@@ -82,7 +82,7 @@ impl Candidates {
     }
 
     /// What each takes for a network that is known by its functions, by the time of a product of matrices.
-    pub fn plan_functions(&self, rows: &Samples<FunctionRows>, context: &FitContext) -> Result<Plan> {
+    pub fn plan_functions(&self, rows: &Splits<FunctionRows>, context: &FitContext) -> Result<Plan> {
         let rate = seconds_of_a_product();
         self.estimated(context, |laplace| {
             let cost = laplace.cost_of_functions(&rows.fit.network, rows.validation.network.n());
@@ -110,14 +110,14 @@ impl Candidates {
 
 impl Plan {
     /// Fits the posteriors of a network, and compares them.
-    pub fn fit(&self, network: &Arc<Classifier>, rows: &Samples<Dataset>, context: &FitContext) -> Result<Comparison> {
+    pub fn fit(&self, network: &Arc<Classifier>, rows: &Splits<Dataset>, context: &FitContext) -> Result<Comparison> {
         compare::compared(self, rows, context, |laplace, choices, context| {
             laplace.fit_on(network, &rows.fit, &rows.validation, choices, context)
         })
     }
 
     /// Fits the posteriors of a network that is known by its functions, and compares them.
-    pub fn fit_functions(&self, rows: &Samples<FunctionRows>, context: &FitContext) -> Result<Comparison> {
+    pub fn fit_functions(&self, rows: &Splits<FunctionRows>, context: &FitContext) -> Result<Comparison> {
         compare::compared(self, rows, context, |laplace, choices, context| {
             let parts = choices.each_ref().map(|some| rows.validation.select(some));
             let parts = parts.iter().map(|part| part.known().map(Some)).collect::<Result<Vec<_>>>()?;

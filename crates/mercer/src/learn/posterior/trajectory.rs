@@ -1,6 +1,6 @@
 //! What is made of the snapshots of a training run: candidates by name, and their comparison.
 
-use super::compare::{Answers, Compared, Comparison, Halves, Judged, Said, Sample, Samples, least_loss};
+use super::compare::{Answers, Compared, Comparison, Halves, Judged, Said, Split, Splits, least_loss};
 use crate::apply::Predict;
 use crate::data::Dataset;
 use crate::options::{Builds, Caps, Entry, Family, Opt, Options};
@@ -129,7 +129,7 @@ impl TrajectoryCandidates {
         &self,
         snapshots: &Trajectory,
         ensemble: Option<&Trajectory>,
-        rows: &Samples<Dataset>,
+        rows: &Splits<Dataset>,
         context: &FitContext,
     ) -> Result<Comparison> {
         let halves = Halves::of(rows.validation.n(), context.seed)?;
@@ -152,7 +152,7 @@ impl TrajectoryCandidate {
     fn fitted(
         &self,
         networks: &Trajectory,
-        rows: &Samples<Dataset>,
+        rows: &Splits<Dataset>,
         halves: &Halves,
         context: &FitContext,
     ) -> Result<[Compared; 2]> {
