@@ -2,13 +2,9 @@
 
 mod args;
 mod commands;
-mod learning;
-mod learnt;
 mod options;
 mod program;
 mod show;
-mod solving;
-mod ways;
 
 use args::{Cli, Command};
 use clap::{ArgMatches, CommandFactory, FromArgMatches};

@@ -14,6 +14,25 @@ pub fn free_memory() -> u64 {
     available(Path::new(PROC)).min(groups).min(free_addresses().unwrap_or(u64::MAX))
 }
 
+/// The most bytes of memory that the process held at a time, where the system says so.
+#[doc(hidden)]
+pub fn peak_memory() -> Option<u64> {
+    of_status("VmHWM:")
+}
+
+/// The bytes of memory that the process holds now; 0 where the system does not say.
+#[doc(hidden)]
+pub fn resident_memory() -> u64 {
+    of_status("VmRSS:").unwrap_or(0)
+}
+
+/// The bytes on a line of the process's status.
+fn of_status(name: &str) -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+    line.trim().trim_end_matches("kB").trim().parse::<u64>().ok().map(|kib| 1024 * kib)
+}
+
 fn read(path: &Path) -> Option<String> {
     std::fs::read_to_string(path).ok()
 }

@@ -5,8 +5,9 @@
 
 use crate::error::did_you_mean;
 use crate::{Error, Result, fail_if};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 /// The values that an option takes. Example: [`Entry`].
 #[derive(Clone, Copy, Debug)]
@@ -60,40 +61,44 @@ impl Kind {
 
     /// Whether it takes the value; the error is what it must be.
     fn check(&self, value: &Value) -> Result<(), String> {
-        let (taken, rule) = match self {
-            Kind::Count(least) => {
-                (value.as_u64().is_some_and(|v| v >= *least), format!("it must be a whole number from {least}"))
+        let taken = match self {
+            Kind::Count(least) => value.as_u64().is_some_and(|v| v >= *least),
+            Kind::Between(least, most) => value.as_u64().is_some_and(|v| (*least..=*most).contains(&v)),
+            Kind::Positive => value.as_f64().is_some_and(|v| v.is_finite() && v > 0.0),
+            Kind::NonNegative => value.as_f64().is_some_and(|v| v.is_finite() && v >= 0.0),
+            Kind::Or(kind, words) => {
+                value.as_str().is_some_and(|word| words.contains(&word)) || kind.check(value).is_ok()
             }
-            Kind::Between(least, most) => (
-                value.as_u64().is_some_and(|v| (*least..=*most).contains(&v)),
-                format!("it must be a whole number from {least} to {most}"),
-            ),
-            Kind::Positive => {
-                (value.as_f64().is_some_and(|v| v.is_finite() && v > 0.0), "it must be a number above 0".into())
-            }
-            Kind::NonNegative => {
-                (value.as_f64().is_some_and(|v| v.is_finite() && v >= 0.0), "it must be a number of at least 0".into())
-            }
-            Kind::Or(kind, words) => match kind.check(value) {
-                Err(rule) if !value.as_str().is_some_and(|word| words.contains(&word)) => {
-                    (false, format!("{rule}, or {}", words.join(" or ")))
-                }
-                _ => return Ok(()),
-            },
             Kind::Word(words) => {
                 let (words, given) = (words(), value.as_str().unwrap_or_default());
-                let rule =
-                    format!("it is not a word that the option knows{}", did_you_mean(given, words.iter().copied()));
-                (words.contains(&given), rule)
+                if !words.contains(&given) {
+                    let near = did_you_mean(given, words.iter().copied());
+                    return Err(format!("it is not a word that the option knows{near}"));
+                }
+                true
             }
-            Kind::Text | Kind::File => (value.is_string(), "it must be a text".into()),
-            Kind::Flag => (value.is_boolean(), "it must be true or false".into()),
-            Kind::ClassWeights => (
-                value.as_str() == Some(BALANCED) || value.as_array().is_some_and(|pairs| pairs.iter().all(is_weight)),
-                "it must be balanced, or numbers above 0 such as rare=5,other=1".into(),
-            ),
+            Kind::Text | Kind::File => value.is_string(),
+            Kind::Flag => value.is_boolean(),
+            Kind::ClassWeights => {
+                value.as_str() == Some(BALANCED) || value.as_array().is_some_and(|pairs| pairs.iter().all(is_weight))
+            }
         };
-        if taken { Ok(()) } else { Err(rule) }
+        if taken { Ok(()) } else { Err(format!("it must be {}", self.values())) }
+    }
+
+    /// The values that it takes, in words.
+    fn values(&self) -> String {
+        match self {
+            Kind::Count(least) => format!("a whole number from {least}"),
+            Kind::Between(least, most) => format!("a whole number from {least} to {most}"),
+            Kind::Positive => "a number above 0".into(),
+            Kind::NonNegative => "a number of at least 0".into(),
+            Kind::Or(kind, words) => format!("{}, or {}", kind.values(), words.join(" or ")),
+            Kind::Word(words) => words().join(" or "),
+            Kind::Text | Kind::File => "a text".into(),
+            Kind::Flag => "true or false".into(),
+            Kind::ClassWeights => "balanced, or numbers above 0 such as rare=5,other=1".into(),
+        }
     }
 }
 
@@ -270,7 +275,7 @@ impl Options {
 }
 
 /// What is known of an entry before it is built. Example: [`Entry`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Caps {
     /// It trains networks.
     pub trains: bool,
@@ -292,6 +297,8 @@ pub struct Caps {
     pub matrix: bool,
     /// Ranks of a distributed run may each hold a part of the points.
     pub shards: bool,
+    /// It can leave the intercept out.
+    pub no_intercept: bool,
 }
 
 /// A method or an estimator by name, with its options.
@@ -390,6 +397,25 @@ impl<T: Builds> Family<T> {
         all
     }
 
+    /// The family as data, for faces that are no Rust: its entries with what they can do and the names of their options, and every option
+    /// with its help, the values that it takes, and whether it is a flag.
+    pub fn describe(&self) -> Value {
+        let entry = |entry: &Entry<T>| {
+            let options: Vec<String> = entry.options.iter().map(|option| option.key()).collect();
+            json!({ "name": entry.name, "about": entry.about, "can": entry.can, "options": options })
+        };
+        let option = |option: &&Opt| {
+            let flag = matches!(option.kind, Kind::Flag);
+            json!({ "name": option.key(), "help": option.help, "values": option.kind.values(), "flag": flag })
+        };
+        let (entries, options) = (self.entries.iter().map(entry), self.options());
+        json!({
+            "noun": self.noun,
+            "entries": entries.collect::<Vec<_>>(),
+            "options": options.iter().map(option).collect::<Vec<_>>(),
+        })
+    }
+
     /// The entries that take an option.
     pub fn takers(&self, option: &Opt) -> Vec<&Entry<T>> {
         self.entries.iter().filter(|entry| entry.options.iter().any(|o| o.name == option.name)).collect()
@@ -402,6 +428,7 @@ impl<T: Builds> Family<T> {
             let Some(option) = entry.options.iter().find(|option| option.goes_by(&name)) else {
                 return Err(self.refused(entry, &name, spelling));
             };
+            self.check_word(option, &value, spelling)?;
             fail_if!(
                 values.insert(option.key(), value).is_some(),
                 "{} is given twice; leave one of them out",
@@ -409,6 +436,21 @@ impl<T: Builds> Family<T> {
             );
         }
         Ok(Options { values, spelling })
+    }
+
+    /// Refuses a word that an option does not know where it is the name of an entry without that option.
+    fn check_word(&self, option: &Opt, value: &Value, spelling: Spelling) -> Result<()> {
+        let (Kind::Word(words), Some(word)) = (option.kind, value.as_str()) else { return Ok(()) };
+        let has = |entry: &Entry<T>| entry.options.iter().any(|own| own.name == option.name);
+        let is_entry = self.entries.iter().any(|entry| entry.name == word && !has(entry)) && !words().contains(&word);
+        fail_if!(
+            is_entry,
+            "{} is not known, as {word} is a {}; write {}",
+            spelling.set(option.name, word),
+            self.noun,
+            spelling.set(self.noun, word)
+        );
+        Ok(())
     }
 
     /// Why the entry does not take the option.

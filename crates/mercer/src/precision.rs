@@ -19,9 +19,14 @@ pub enum Precision {
 }
 
 impl Precision {
-    /// Each precision by its name.
+    /// Every precision by its word, the lowest first.
     pub const NAMED: [(&'static str, Precision); 3] =
         [("tf32", Precision::Tf32), ("f32", Precision::F32), ("f64", Precision::F64)];
+
+    /// Its word.
+    pub fn name(self) -> &'static str {
+        Precision::NAMED.iter().find(|(_, precision)| *precision == self).map_or("f64", |(word, _)| word)
+    }
 
     /// Bytes of one number.
     pub fn bytes(self) -> u64 {

@@ -1,9 +1,9 @@
 //! Every family of the registry: an entry is built by its name, takes its own options, and refuses all others by name.
 
-use mercer::apply::{EmbeddingTask, ProcessTask};
+use mercer::apply::{EmbeddingTask, ProcessTask, Regression, RegressionTask};
 use mercer::kernel::Expression;
 use mercer::learn;
-use mercer::operator::Budget;
+use mercer::operator::{Budget, Precision};
 use mercer::options::{Builds, Family, Kind, Opt, Options, Spelling};
 use mercer::spectrum::Size;
 use serde_json::{Map, Value, json};
@@ -155,6 +155,73 @@ fn the_posterior_suits_the_rows() {
         let said = refused(learn::processes(), &task, "nystrom", Options::none());
         assert!(said.contains("the method nystrom ") && said.contains("; use "), "{said}");
     }
+}
+
+fn regression_task() -> RegressionTask {
+    RegressionTask { kernel: None, ..RegressionTask::default() }
+}
+
+#[test]
+fn regressions_keep_the_contract() {
+    keeps_the_contract(learn::regressions(), &regression_task());
+}
+
+fn regression(entry: &str, options: Value, task: &RegressionTask) -> Result<Regression, String> {
+    let Value::Object(values) = options else { panic!("options are an object") };
+    learn::regressions().build(entry, Options::new(values, Spelling::Program), task).map_err(|e| e.to_string())
+}
+
+/// Options that go together with others, or not at all, are refused by name.
+#[test]
+fn regressions_refuse_what_does_not_go_together() {
+    for (entry, options, words) in [
+        ("ridge", json!({"solver": "direct", "rank": 5}), "--rank is for --solver cg; --solver direct takes none"),
+        ("auto", json!({"solver": "direct", "tolerance": 1e-3}), "--tolerance is for --solver cg"),
+        ("auto", json!({"iterations": 5}), "--iterations is for iterative solvers; give --solver cg"),
+        ("falkon", json!({"cv": 3, "alpha": 0.5}), "--cv chooses --alpha; leave one of them out, or give --alpha auto"),
+        ("ridge", json!({"loss": "logistic"}), "--loss logistic is for methods on features"),
+        ("auto", json!({"loss": "logistic", "solver": "cg"}), "--loss logistic is for methods on features"),
+        (
+            "ridge",
+            json!({"solver": "askotch"}),
+            "--solver askotch is not known, as askotch is a method; write --method askotch",
+        ),
+        ("nystrom", json!({"search": "rbf,lapl"}), "--search: unknown kernel 'lapl'"),
+    ] {
+        let said = regression(entry, options, &regression_task()).err().unwrap();
+        assert!(said.starts_with(words), "{said}");
+    }
+    let kernel = RegressionTask { kernel: Some("rbf(1)".into()), ..regression_task() };
+    let said = regression("ridge", json!({"search": "rbf"}), &kernel).err().unwrap();
+    assert_eq!(said, "--search names the kernels to choose among; leave it or --kernel out");
+}
+
+/// What an entry cannot do is refused before it is built, and what it can depends on its options.
+#[test]
+fn regressions_do_what_they_say() {
+    let refusal = |entry: &str, task: RegressionTask| regression(entry, json!({}), &task).err().unwrap();
+    let single = || RegressionTask { precision: Precision::F32, ..regression_task() };
+    let matrix = || RegressionTask { matrix: true, ..regression_task() };
+    for entry in &learn::regressions().entries {
+        if !entry.can.precision {
+            assert!(refusal(entry.name, single()).starts_with("precision f32 is for methods on kernel values"));
+        }
+        match entry.can.matrix {
+            true => assert!(regression(entry.name, json!({"alpha": 0.5}), &matrix()).is_ok()),
+            false => assert!(refusal(entry.name, matrix()).contains("needs a kernel expression")),
+        }
+        let built = regression(entry.name, json!({}), &regression_task()).unwrap();
+        assert_eq!(built.in_blocks().is_ok(), entry.can.blocks, "{}", entry.name);
+        let alone = RegressionTask { intercept: Some(false), ..regression_task() };
+        assert_eq!(regression(entry.name, json!({}), &alone).is_ok(), entry.can.no_intercept, "{}", entry.name);
+    }
+    let with = |entry: &str, options: Value| regression(entry, options, &regression_task()).unwrap();
+    assert!(with("ridge", json!({"solver": "cg"})).shards() && !with("ridge", json!({})).shards());
+    assert!(with("eigenpro", json!({})).shards() && !with("eigenpro", json!({"rank": 5})).shards());
+    assert!(!with("askotch", json!({"criterion": "likelihood"})).shards());
+    assert!(with("auto", json!({"solver": "cg"})).in_blocks().is_err());
+    let said = regression("ridge", json!({"rank": 5}), &matrix()).err().unwrap();
+    assert!(said.starts_with("--rank is for points and a kernel expression"), "{said}");
 }
 
 #[test]

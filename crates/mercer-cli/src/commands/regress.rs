@@ -2,10 +2,9 @@
 
 use crate::args::Ranks;
 use crate::commands::predict::Predictions;
-use crate::learning::Learning;
-use crate::learnt::{InBlocks, Learnt};
 use crate::options::examples::{Examples, Outputs, Parts};
-use crate::options::precomputed::PRECOMPUTED;
+use crate::options::offered::{self, Given};
+use crate::options::precomputed::{self, PRECOMPUTED};
 use crate::options::values;
 use crate::program::context::Context;
 use crate::program::distributed;
@@ -17,15 +16,19 @@ use crate::show::regress_page::{self, Scores};
 use crate::show::table_with_notes::joined;
 use crate::show::units;
 use crate::text;
-use crate::ways;
 use clap::Args;
-use mercer::apply::{Convergence, Criterion, FoundKernel, Memory, TriedKernel};
+use mercer::apply::{
+    Averages, Convergence, Criterion, Examples as InMemory, FoundKernel, HeldOutRows, Memory, Metrics, Outcome,
+    Regression, RegressionTask, SolverName, TriedKernel,
+};
 use mercer::data::{Dataset, Scaling, Schema, TableBlocks, Target};
-use mercer::kernel::{Expression, Kernel};
+use mercer::kernel::Kernel;
+use mercer::learn::{self, Source};
 use mercer::operator::Precision;
 use mercer::rng::Rng;
 use mercer::spectrum::Origin;
-use mercer::{FitContext, Result, fail_if};
+use mercer::{Error, FitContext, Result, fail_if};
+use serde::Serialize;
 use serde_json::json;
 use std::borrow::Cow;
 
@@ -47,8 +50,12 @@ pub struct Regress {
     #[arg(long, default_value = "f64", value_parser = values::precision())]
     precision: Precision,
 
+    /// How to learn
+    #[arg(long, default_value = "auto", value_parser = offered::name::<RegressionTask>())]
+    method: &'static str,
+
     #[command(flatten)]
-    learning: Learning,
+    options: Given<RegressionTask>,
 
     /// Report to write: scores, the choice of alpha, the residual and the held-out error along the iterations
     #[arg(long, value_name = "FILE.html")]
@@ -65,21 +72,49 @@ pub struct Shown<'a> {
     /// Those that a search found.
     pub lengthscales: Option<Lengthscales>,
     pub schema: Option<&'a Schema>,
+    /// How the rows were read, where that was in blocks.
+    pub blocks: Option<BlockwiseFit>,
+}
+
+/// A fit to rows in blocks: how often they were read, the memory that was expected, and the rows that the score on training rows is measured on.
+#[derive(Serialize)]
+pub struct BlockwiseFit {
+    passes: usize,
+    expected_memory: u64,
+    train_rows: usize,
 }
 
 impl<'a> Shown<'a> {
-    fn of(learnt: &Learnt, train: &'a Dataset, schema: Option<&'a Schema>, context: &Context) -> Result<Shown<'a>> {
+    fn of(learnt: &Outcome, train: &'a Dataset, schema: Option<&'a Schema>, context: &Context) -> Result<Shown<'a>> {
         let lengthscales = match &learnt.search {
-            Some(found) => Lengthscales::of(&found.kernel, learnt.model(), train, schema, context.seed)?,
+            Some(found) => Lengthscales::of(&found.kernel, learnt.model.as_ref(), train, schema, context.seed)?,
             None => None,
         };
-        Ok(Shown { y: train.y.as_ref(), columns: &train.columns, lengthscales, schema })
+        Ok(Shown { y: train.y.as_ref(), columns: &train.columns, lengthscales, schema, blocks: None })
     }
 }
 
+/// Writes the kernels that were tried with periods in the units of the columns.
+fn in_units_of(learnt: &mut Outcome, schema: Option<&Schema>) {
+    for tried in learnt.search.iter_mut().flat_map(|found| &mut found.tried) {
+        tried.kernel = units::as_written(&tried.kernel, schema);
+    }
+}
+
+/// Rows whose error an iterative solver measures along the way, where they have targets.
+fn watched(rows: Option<&Dataset>) -> Option<HeldOutRows> {
+    let rows = rows?;
+    Some(HeldOutRows { y: rows.y.clone()?, x: rows.x.to_f64().into_owned() })
+}
+
+/// The targets of rows to learn from.
+fn target(train: &Dataset) -> Result<&Target> {
+    train.y.as_ref().ok_or_else(|| Error::input(format!("`{}` has no target to learn", train.name)))
+}
+
 /// Predictions of `learnt` for `data`.
-fn predictions(learnt: &Learnt, data: &Dataset, context: &Context) -> Result<Predictions> {
-    let (scores, far) = learnt.scores(data.x.to_f64().view())?;
+fn predictions(learnt: &Outcome, data: &Dataset, context: &Context) -> Result<Predictions> {
+    let Averages { scores, unreached: far } = learnt.model.scores_and_reach(data.x.to_f64().view())?;
     if !far.is_empty() {
         context.warn(format_args!(
             "{} of `{}` out of reach of every example: predicted as the mean",
@@ -87,12 +122,12 @@ fn predictions(learnt: &Learnt, data: &Dataset, context: &Context) -> Result<Pre
             data.name
         ));
     }
-    Predictions::of_scores(learnt.model(), data, scores)
+    Predictions::of_scores(learnt.model.as_ref(), data, scores)
 }
 
 /// The training rows that are scored: all of them, or a sample of many, whose score is known to less than a percent. A pair of images takes so
 /// long that fewer are scored: all of them would take twice as long as the fit.
-fn scored<'a>(train: &'a Dataset, learnt: &Learnt, context: &Context) -> Cow<'a, Dataset> {
+fn scored<'a>(train: &'a Dataset, learnt: &Outcome, context: &Context) -> Cow<'a, Dataset> {
     let images = Kernel::parse(&learnt.origin().kernel).is_ok_and(|kernel| kernel.sees_images());
     let most = if images { 500 } else { 20_000 };
     if train.n() <= 2 * most {
@@ -108,7 +143,7 @@ fn say_scored(some: &Dataset, context: &Context) {
     context.note(format_args!("the score on training rows is that of {} of them", text::grouped(some.n())));
 }
 
-fn warn_of_interrupt(learnt: &Learnt, context: &Context) {
+fn warn_of_interrupt(learnt: &Outcome, context: &Context) {
     if let Some(found) = learnt.search.as_ref().filter(|found| found.cut_short) {
         let tried = text::count(found.tried.len(), "kernel");
         context.warn(format_args!("the search was interrupted: the kernel is the best of the {tried} tried so far"));
@@ -145,7 +180,7 @@ fn on_the_way(what: &str, numbers: &[(usize, String)]) -> String {
 }
 
 /// How the iterative solver `name` went, which counts in `unit`s.
-fn converged((name, unit): (&str, &str), found: &Convergence) -> Option<String> {
+fn converged(SolverName { name, unit }: SolverName, found: &Convergence) -> Option<String> {
     let (iterations, residual) = (found.iterations?, found.residual?);
     let residuals: Vec<_> = found.curve.iter().map(|r| text::error(*r)).zip(1..).map(|(r, i)| (i, r)).collect();
     let errors: Vec<_> = found.held_out.iter().map(|at| (at.iteration, text::number(at.error, 4))).collect();
@@ -158,13 +193,11 @@ impl Regress {
     pub fn run(self, context: &Context) -> Result<()> {
         let outputs = self.examples.outputs()?;
         let page = self.report.as_ref().map(|path| Output::with_extension(path, &["html"])).transpose()?;
-        self.check()?;
-        let matrix = self.kernel.as_deref() == Some(PRECOMPUTED);
-        let candidates = if matrix { vec![] } else { self.learning.candidates(self.kernel.as_deref())? };
+        let mut regression = self.regression()?;
         let report = self.report.as_ref().map(|_| "--report".to_owned());
-        let refused = report.or_else(|| self.learning.refused_in_blocks());
-        let learning = Some(&self.learning).filter(|_| refused.is_none());
-        let on_all_points = !context.group.is_single() && self.learning.solves_on_ranks(&candidates);
+        let refused = report.or_else(|| self.refused_in_blocks(&regression));
+        let matrix = self.is_matrix();
+        let on_all_points = !context.group.is_single() && regression.shards();
         if !context.group.is_single() {
             fail_if!(
                 matrix || refused.is_some() && !on_all_points,
@@ -175,10 +208,11 @@ impl Regress {
         }
         if !matrix
             && !on_all_points
-            && let Some(large) = self.examples.large(&candidates, learning, context)?
+            && let Some(large) =
+                self.examples.large(regression.in_blocks().ok().filter(|_| refused.is_none()).as_ref(), context)?
         {
             return match refused {
-                None => self.run_blocks(large, &candidates, outputs, context),
+                None => self.run_blocks(large, regression, outputs, context),
                 Some(refused) => Err(self.examples.needs_all_rows(&large, &refused, context)),
             };
         }
@@ -193,22 +227,23 @@ impl Regress {
             Some(_) => say_scored(&train, context),
             None => distributed::check_same_rows(&train)?,
         }
-        let candidates = units::for_columns_said(&candidates, schema.as_ref(), context);
+        regression.kernels = units::for_columns_said(&regression.kernels, schema.as_ref(), context);
         // Rows that are scored anyway are watched along the iterations.
-        let watched = held_out.as_ref().or(new.as_ref()).filter(|rows| rows.y.is_some());
+        let watched = watched(held_out.as_ref().or(new.as_ref()));
         let mut learnt = context.fitting(|fit| {
             let fit = FitContext { precision: self.precision, data: &self.examples.data, ..*fit };
-            match &shared {
-                Some(data) => self.learning.learn_sharded(&candidates, data, watched, &fit),
-                None if matrix => self.learning.learn_matrix(&train, &fit),
-                None => self.learning.learn(&candidates, &train, watched, &fit),
+            if let Some(data) = &shared {
+                return regression.learn(Source::Shards { data, watched }, &fit);
             }
+            let (y, k) = (target(&train)?, matrix.then(|| precomputed::matrix(&train)).transpose()?);
+            let x = k.as_ref().map_or(train.x.rows(), |k| k.view().into());
+            regression.learn(Source::Memory(InMemory { x, y, watched }), &fit)
         })?;
-        learnt.in_units_of(schema.as_ref());
+        in_units_of(&mut learnt, schema.as_ref());
         learnt.why.iter().for_each(|why| context.note(with_options(why)));
-        learnt.model().notes().iter().for_each(|note| context.warn(with_options(note)));
+        learnt.model.as_ref().notes().iter().for_each(|note| context.warn(with_options(note)));
         warn_of_interrupt(&learnt, context);
-        outputs.write_model(learnt.model(), schema.as_ref(), context);
+        outputs.write_model(learnt.model.as_ref(), schema.as_ref(), context);
         let score = |data: &Dataset| predictions(&learnt, data, context).map(|predictions| predictions.score(data));
         let on_train = score(&scored(&train, &learnt, context))?;
         let on_held_out = held_out.as_ref().map(score).transpose()?.flatten();
@@ -221,8 +256,7 @@ impl Regress {
         let scores = [("train", on_train), ("holdout", on_held_out), ("test", on_new)];
         let shown = Shown::of(&learnt, &train, schema.as_ref(), context)?;
         if let Some(page) = page {
-            let (data, solver) = (&self.examples.data, self.learning.solver_name());
-            let report = regress_page::page(data, &learnt, solver, &scores, &shown);
+            let report = regress_page::page(&self.examples.data, &learnt, &scores, &shown);
             context.written(&page, page.text(&report.command(&context.command).html()));
         }
         self.show(&learnt, &shown, &scores, outputs.out, context)
@@ -232,62 +266,68 @@ impl Regress {
     fn run_blocks(
         &self,
         large: TableBlocks,
-        candidates: &[Expression],
+        mut regression: Regression,
         outputs: Outputs,
         context: &Context,
     ) -> Result<()> {
-        let (data, expected_memory) = self.examples.read_blocks(large, candidates, &self.learning, context)?;
-        let candidates = &units::for_columns_said(candidates, Some(data.schema()), context);
+        let (data, expected_memory) = self.examples.read_blocks(large, &regression.in_blocks()?, context)?;
+        regression.kernels = units::for_columns_said(&regression.kernels, Some(data.schema()), context);
         let mut learnt = context.fitting(|fit| {
             // A pass that ends early on one rank ends at another block on the next.
             let interrupt = fit.interrupt.filter(|_| context.group.is_single());
             let fit = FitContext { precision: self.precision, data: &self.examples.data, interrupt, ..*fit };
-            self.learning.learn_blocks(candidates, &data, &fit)
+            regression.learn(Source::Blocks(&data), &fit)
         })?;
-        learnt.in_units_of(Some(data.schema()));
+        in_units_of(&mut learnt, Some(data.schema()));
         let sample = data.sample().1;
-        learnt.blocks = Some(InBlocks { passes: data.passes(), expected_memory, train_rows: sample.n() });
+        let blocks = BlockwiseFit { passes: data.passes(), expected_memory, train_rows: sample.n() };
         learnt.why.iter().for_each(|why| context.note(with_options(why)));
-        learnt.model().notes().iter().for_each(|note| context.warn(with_options(note)));
+        learnt.model.as_ref().notes().iter().for_each(|note| context.warn(with_options(note)));
         warn_of_interrupt(&learnt, context);
-        outputs.write_model(learnt.model(), Some(data.schema()), context);
+        outputs.write_model(learnt.model.as_ref(), Some(data.schema()), context);
         let score = |data: &Dataset| predictions(&learnt, data, context).map(|predictions| predictions.score(data));
         let (on_train, on_held_out) = (score(sample)?, data.held_out().map(score).transpose()?.flatten());
         say_scored(sample, context);
-        let on_new = self.examples.predict_blocks(learnt.model(), data.schema(), outputs.out.as_ref(), context)?;
+        let on_new =
+            self.examples.predict_blocks(learnt.model.as_ref(), data.schema(), outputs.out.as_ref(), context)?;
         let scores = [("train", on_train), ("holdout", on_held_out), ("test", on_new)];
-        let shown = Shown::of(&learnt, sample, Some(data.schema()), context)?;
+        let shown = Shown { blocks: Some(blocks), ..Shown::of(&learnt, sample, Some(data.schema()), context)? };
         self.show(&learnt, &shown, &scores, outputs.out, context)
     }
 
-    /// What can be refused before any work.
-    fn check(&self) -> Result<()> {
-        self.learning.check()?;
-        fail_if!(
-            self.precision != Precision::F64 && !self.learning.takes_precision(),
-            "--precision is for methods on kernel values; --method {} computes in f64",
-            ways::name(self.learning.method)
-        );
-        let Examples { holdout, scale, .. } = &self.examples;
-        let whole =
-            *holdout == 0.0 && scale.is_none() && self.precision == Precision::F64 && self.learning.takes_a_matrix();
-        fail_if!(
-            self.kernel.as_deref() == Some(PRECOMPUTED) && !whole,
-            "--kernel precomputed is for --method ridge, without --holdout, --scale, --precision, --solver, --rank, --search, --criterion, \
-             --tolerance, --iterations, --checkpoint and --loss"
-        );
-        Ok(())
+    /// The regression that the options ask for; what can be refused is, before any work.
+    fn regression(&self) -> Result<Regression> {
+        let (matrix, Examples { holdout, scale, .. }) = (self.is_matrix(), &self.examples);
+        let kernel = self.kernel.clone().filter(|_| !matrix);
+        let known = RegressionTask { kernel, matrix, intercept: None, precision: self.precision };
+        let regression = learn::regressions().build(self.method, self.options.options(), &known)?;
+        let whole = *holdout == 0.0 && scale.is_none() && self.precision == Precision::F64;
+        fail_if!(matrix && !whole, "--kernel precomputed is without --holdout, --scale and --precision");
+        self.options.check_files()?;
+        Ok(regression)
+    }
+
+    /// Whether the data is a kernel matrix.
+    fn is_matrix(&self) -> bool {
+        self.kernel.as_deref() == Some(PRECOMPUTED)
+    }
+
+    /// What of the options needs all rows in memory, where something does.
+    fn refused_in_blocks(&self, regression: &Regression) -> Option<String> {
+        let by_method = !learn::regressions().find(self.method).is_ok_and(|entry| entry.can.blocks);
+        let what = if by_method { format!("--method {}", self.method) } else { "--solver".into() };
+        regression.in_blocks().is_err().then_some(what)
     }
 
     fn show(
         &self,
-        learnt: &Learnt,
+        learnt: &Outcome,
         shown: &Shown,
         scores: &Scores,
         out: Option<Output>,
         context: &Context,
     ) -> Result<()> {
-        let Shown { y, columns, schema, lengthscales } = shown;
+        let Shown { y, columns, schema, lengthscales, blocks } = shown;
         let origin = &units::origin_as_written(learnt.origin(), *schema);
         let left_out = learnt.tried.iter().map(|t| t.error).filter(|e| e.is_finite()).reduce(f64::min);
         let (name, value) = learnt.parameter;
@@ -313,11 +353,11 @@ impl Regress {
         if let Some(found) = lengthscales {
             object["lengthscales"] = found.object();
         }
-        if let Some((tried, form, rounds)) = &learnt.metrics {
+        if let Some(Metrics { tried, form, rounds }) = &learnt.metrics {
             object["metric"] = json!({ "form": form, "rounds": rounds, "tried": tried });
-            object["importances"] = json!(learnt.model().importances());
+            object["importances"] = json!(learnt.model.as_ref().importances());
         }
-        if let Some(blocks) = &learnt.blocks {
+        if let Some(blocks) = blocks {
             object["blocks"] = json!(blocks);
         }
         if let Some(Memory { host, device }) = learnt.expected {
@@ -334,27 +374,27 @@ impl Regress {
                 Some(Target::Classes { names, .. }) => format!("{} classes", names.len()),
                 _ => "numbers".into(),
             };
-            let kernel = learnt.stretched().unwrap_or_else(|| origin.kernel.clone());
+            let stretched = learnt.model.used_kernel();
+            let kernel = stretched.as_ref().map_or_else(|| origin.kernel.clone(), Kernel::to_string);
             let used = Origin { kernel, ..origin.clone() };
             let used = certificate::origin(&used, &format!("on {}", self.examples.data), &format!(", {task}"));
             let chosen = left_out.map(text::short).map_or_else(String::new, |error| {
                 format!(", chosen for its {} {error} on left-out points", learnt.measure)
             });
-            let of = learnt
-                .stretched()
-                .map_or_else(String::new, |_| format!(" on {}", text::rounded(&shortened(&origin.kernel))));
+            let of =
+                stretched.map_or_else(String::new, |_| format!(" on {}", text::rounded(&shortened(&origin.kernel))));
             let mut said = format!("{used}\n{name} {}{of}{chosen}\n", text::short(value));
-            said += &converged(self.learning.solver_name(), &learnt.convergence).unwrap_or_default();
+            said += &converged(learnt.solver, &learnt.convergence).unwrap_or_default();
             if let Some(found) = &learnt.search {
                 said += &format!("\n{}", searched(found));
             }
             if let Some(found) = lengthscales {
                 said += &format!("\n{}", found.table().text());
             }
-            if let Some((tried, form, rounds)) = &learnt.metrics {
-                said += &format!("\n{}", metrics_of(tried, *form, *rounds).text());
+            if let Some(metrics) = &learnt.metrics {
+                said += &format!("\n{}", metrics_of(metrics).text());
             }
-            if let Some(importances) = learnt.model().importances() {
+            if let Some(importances) = learnt.model.as_ref().importances() {
                 said += &format!("\n{}", joined(&importances_of(importances, columns)));
             }
             let (mut headings, mut rows) = (vec![], vec![]);

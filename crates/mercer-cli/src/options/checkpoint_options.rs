@@ -4,7 +4,6 @@ use crate::options::values::positive;
 use crate::program::output::{NewFile, Output};
 use clap::Args;
 use mercer::Result;
-use mercer::apply::Checkpoint;
 use std::path::{Path, PathBuf};
 
 /// Where the state of a run is kept.
@@ -36,12 +35,5 @@ impl CheckpointOptions {
     /// The file.
     pub fn path(&self) -> Option<PathBuf> {
         self.checkpoint.as_deref().map(Path::to_owned)
-    }
-
-    /// The checkpoint of a solver.
-    pub fn checkpoint(&self) -> Option<Checkpoint> {
-        let CheckpointOptions { checkpoint_every, resume, overwrite, .. } = *self;
-        let new = Checkpoint::new(self.path()?);
-        Some(Checkpoint { seconds: checkpoint_every.unwrap_or(new.seconds), resume, overwrite, ..new })
     }
 }

@@ -2,7 +2,6 @@
 
 use crate::commands::predict::Predictions;
 use crate::commands::predict_blocks::Rows;
-use crate::learning::Learning;
 use crate::options::input::{
     Beside, Reader, SampleSource, TaskChoice, announce_fit, encoded, no_target, say_unscored, scaling, target_file,
     warn_of_one_class,
@@ -12,7 +11,7 @@ use crate::program::output::{NewFile, Output};
 use crate::show::score::Score;
 use crate::text;
 use clap::Args;
-use mercer::apply::{FeatureRidge, SavedPredict};
+use mercer::apply::{BlockwiseSize, FeatureRidge, InBlocks, SavedPredict};
 use mercer::data::{BlockDataset, Dataset, Scaling, Schema, TableBlocks};
 use mercer::error::human_bytes;
 use mercer::kernel::Expression;
@@ -139,19 +138,14 @@ impl Examples {
         held_out
     }
 
-    /// The rows, where they do not fit into memory: beside the fit, where `learning` can read them in blocks.
-    pub fn large(
-        &self,
-        candidates: &[Expression],
-        learning: Option<&Learning>,
-        context: &Context,
-    ) -> Result<Option<TableBlocks>> {
-        let fit = |blocks: &TableBlocks| {
+    /// The rows, where they do not fit into memory: beside the `fit` of rows in blocks, where there is one.
+    pub fn large(&self, fit: Option<&InBlocks>, context: &Context) -> Result<Option<TableBlocks>> {
+        let bytes = |blocks: &TableBlocks| {
             let d = self.reader.features_of(blocks);
-            let size = learning.and_then(|l| l.size_in_blocks(candidates, blocks, d, &context.fit(&Silent)).ok());
-            size.map_or(0, |(_, bytes)| bytes)
+            let size = fit.and_then(|fit| fit.size(blocks, d, &context.fit(&Silent)).ok());
+            size.unwrap_or_default().bytes
         };
-        self.reader.large(&self.data, fit, context)
+        self.reader.large(&self.data, bytes, context)
     }
 
     /// The error that `option` needs rows in memory that do not fit.
@@ -166,17 +160,10 @@ impl Examples {
     }
 
     /// Rows in blocks, after a first pass over them; says what is to come. Returns the expected memory too.
-    pub fn read_blocks(
-        &self,
-        blocks: TableBlocks,
-        candidates: &[Expression],
-        learning: &Learning,
-        context: &Context,
-    ) -> Result<(BlockDataset, u64)> {
-        let silent = context.fit(&Silent);
-        let (landmarks, bytes) =
-            learning.size_in_blocks(candidates, &blocks, self.reader.features_of(&blocks), &silent)?;
-        let expected = announce_fit(&self.data, &blocks, learning.passes(), bytes, context)?;
+    pub fn read_blocks(&self, blocks: TableBlocks, fit: &InBlocks, context: &Context) -> Result<(BlockDataset, u64)> {
+        let d = self.reader.features_of(&blocks);
+        let BlockwiseSize { landmarks, bytes } = fit.size(&blocks, d, &context.fit(&Silent))?;
+        let expected = announce_fit(&self.data, &blocks, fit.passes(), bytes, context)?;
         let held_out = self.held_out_count(&blocks, context);
         let keep = |n: usize| FeatureRidge::rows_in_memory(n, landmarks, context.seed);
         let data = self.reader.first_pass(blocks, (self.scale, self.task.task(), held_out), &keep, context)?;

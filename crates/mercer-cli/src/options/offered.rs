@@ -1,10 +1,11 @@
 //! Entries of the library's registry as arguments of the program.
 
-use crate::program::output::NewFile;
+use crate::program::output::{NewFile, Output};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, value_parser};
-use mercer::apply::{EmbeddingTask, ProcessTask};
+use mercer::Result;
+use mercer::apply::{EmbeddingTask, ProcessTask, RegressionTask};
 use mercer::learn;
 use mercer::options::{Builds, Family, Kind, Opt, Options, Spelling};
 use mercer::spectrum::Size;
@@ -18,6 +19,16 @@ pub trait Offered: Builds + 'static {
     /// The heading over an option in the help, by whether methods that take it train networks; none for the heading of the options around it.
     fn heading(_trains: bool) -> Option<&'static str> {
         None
+    }
+}
+
+impl Offered for RegressionTask {
+    fn family() -> &'static Family<RegressionTask> {
+        learn::regressions()
+    }
+
+    fn heading(_: bool) -> Option<&'static str> {
+        Some("Options of methods")
     }
 }
 
@@ -46,12 +57,19 @@ impl Offered for EmbeddingTask {
 /// The options of a family that were given on the command line.
 pub struct Given<T> {
     values: Map<String, Value>,
+    /// Files to write.
+    files: Vec<NewFile>,
     family: PhantomData<T>,
 }
 
 impl<T: Offered> Given<T> {
     pub fn options(&self) -> Options {
         Options::new(self.values.clone(), Spelling::Program)
+    }
+
+    /// Fails unless all files that are named can be written.
+    pub fn check_files(&self) -> Result<()> {
+        self.files.iter().try_for_each(|file| Output::new(file).map(|_| ()))
     }
 }
 
@@ -66,9 +84,12 @@ impl<T: Offered> FromArgMatches for Given<T> {
             }
             _ => matches.get_one::<Value>(option.name).cloned().unwrap_or_default(),
         };
-        let options = T::family().options();
-        let values = options.into_iter().filter(given).map(|option| (option.name.to_owned(), value(option)));
-        Ok(Given { values: values.collect(), family: PhantomData })
+        let options: Vec<&Opt> = T::family().options().into_iter().filter(given).collect();
+        let values = options.iter().map(|option| (option.name.to_owned(), value(option))).collect();
+        let is_file = |option: &&&Opt| matches!(option.kind, Kind::File);
+        let files =
+            options.iter().filter(is_file).filter_map(|option| matches.get_one::<NewFile>(option.name).cloned());
+        Ok(Given { values, files: files.collect(), family: PhantomData })
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {

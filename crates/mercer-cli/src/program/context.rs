@@ -11,6 +11,7 @@ use mercer::compute::cuda::gpu;
 use mercer::compute::{Device, ledger};
 use mercer::error::human_bytes;
 use mercer::operator::Budget;
+use mercer::operator::memory::peak_memory;
 use mercer::{Error, FitContext, Group, Progress, Result, fail_if};
 use serde::Serialize;
 use serde_json::Value;
@@ -258,23 +259,6 @@ fn sentence(work: &[Work]) -> String {
         true => String::new(),
         false => format!("ran {}", devices.into_iter().map(of).collect::<Vec<_>>().join("; ")),
     }
-}
-
-/// The most bytes of memory that the process held at a time, where the system says so.
-pub fn peak_memory() -> Option<u64> {
-    of_status("VmHWM:")
-}
-
-/// The bytes of memory that the process holds now; 0 where the system does not say.
-pub fn resident_memory() -> u64 {
-    of_status("VmRSS:").unwrap_or(0)
-}
-
-/// The bytes on a line of the process's status.
-fn of_status(name: &str) -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix(name))?;
-    line.trim().trim_end_matches("kB").trim().parse::<u64>().ok().map(|kib| 1024 * kib)
 }
 
 /// Refuses so many threads that they would mostly wait for each other.

@@ -73,6 +73,7 @@ const OPTIONS: &[(&str, &str)] = &[
     ("impute missing values", "--missing impute"),
     ("take the column as a category", "--categories"),
     ("leave the column out", "--drop"),
+    ("take whole numbers as classes", "--classify"),
     ("set the header option", "--header yes"),
     ("if one of them is the target, name it", "--target"),
     ("rename the file's tensors", "--rename old=new"),

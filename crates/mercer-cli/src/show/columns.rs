@@ -4,7 +4,7 @@ use crate::show::table_with_notes::TableWithNotes;
 use crate::show::units;
 use crate::text;
 use mercer::Result;
-use mercer::apply::{Direction, Importances, MetricForm, SavedPredict, TriedMetric};
+use mercer::apply::{Direction, Importances, Metrics, SavedPredict, TriedMetric};
 use mercer::data::{Dataset, Schema};
 use mercer::kernel::Kernel;
 use mercer::rng::Rng;
@@ -172,10 +172,10 @@ fn direction(direction: &Direction, columns: &[String]) -> Vec<String> {
 }
 
 /// The metrics that a recursive feature machine tried.
-pub fn metrics_of(tried: &[TriedMetric], form: MetricForm, rounds: usize) -> TableWithNotes {
-    let chosen = match rounds {
+pub fn metrics_of(Metrics { tried, form, rounds }: &Metrics) -> TableWithNotes {
+    let chosen = match *rounds {
         0 => "metric: none, for none is better on left-out rows than the plain kernel by two standard errors".into(),
-        _ => format!("metric: {}, after {}", form.name(), text::count(rounds, "round")),
+        _ => format!("metric: {}, after {}", form.name(), text::count(*rounds, "round")),
     };
     let name = |tried: &TriedMetric| if tried.rounds == 0 { "none" } else { tried.form.name() };
     let row = |t: &TriedMetric| vec![name(t).to_owned(), t.rounds.to_string(), text::number(t.error, 4)];

@@ -1,14 +1,13 @@
 //! The report of `mercer regress`: scores, the choice of α, and how an iterative solver went.
 
 use crate::commands::regress::Shown;
-use crate::learnt::Learnt;
 use crate::show::columns::{importances_of, metrics_of};
 use crate::show::page as parts;
 use crate::show::score::Score;
 use crate::show::table_with_notes::TableWithNotes;
 use crate::show::units;
 use crate::text;
-use mercer::apply::{Convergence, Importances};
+use mercer::apply::{Convergence, Importances, Outcome, SolverName};
 use mercer::data::Target;
 use mercer_figure::report::{Report, Table};
 use mercer_figure::{Grid, Plot};
@@ -22,9 +21,9 @@ pub fn classes<'a>(scores: &Scores<'a>) -> Option<(&'a str, Vec<TableWithNotes>)
     last.filter(|(_, details)| !details.is_empty())
 }
 
-/// The page for a model fitted to `data`, with what is shown of its rows; `solver` is the name of an iterative solver, and what it counts.
-pub fn page(data: &str, learnt: &Learnt, solver: (&str, &str), scores: &Scores, shown: &Shown) -> Report {
-    let Shown { y, columns, lengthscales, schema } = shown;
+/// The page for a model fitted to `data`, with what is shown of its rows.
+pub fn page(data: &str, learnt: &Outcome, scores: &Scores, shown: &Shown) -> Report {
+    let Shown { y, columns, lengthscales, schema, .. } = shown;
     let (y, columns) = (*y, *columns);
     let task = if matches!(y, Some(Target::Classes { .. })) { "Classification" } else { "Regression" };
     let mut page = Report::new(format!("{task} on {data}"));
@@ -39,12 +38,12 @@ pub fn page(data: &str, learnt: &Learnt, solver: (&str, &str), scores: &Scores, 
         page = page.text(&format!("Classes of {part}:"));
         page = details.into_iter().fold(page, |page, table| table.onto(page));
     }
-    if let Some(importances) = learnt.model().importances() {
+    if let Some(importances) = learnt.model.importances() {
         page = page.section("Importance of columns").figure(&importance_bars(importances, columns), IMPORTANCE);
         page = importances_of(importances, columns).into_iter().fold(page, |page, table| table.onto(page));
     }
-    if let Some((tried, form, rounds)) = &learnt.metrics {
-        page = metrics_of(tried, *form, *rounds).onto(page.section("Metric"));
+    if let Some(metrics) = &learnt.metrics {
+        page = metrics_of(metrics).onto(page.section("Metric"));
     }
     if let Some(lengthscales) = lengthscales {
         page = lengthscales.table().onto(page.section("Lengthscales of columns"));
@@ -57,9 +56,10 @@ pub fn page(data: &str, learnt: &Learnt, solver: (&str, &str), scores: &Scores, 
         page = page.section("Choice").figure(&plot.size(760.0, 360.0).svg(), caption);
     }
     if !learnt.convergence.curve.is_empty() {
-        page = page.section("Iterations").figure(&curves(&learnt.convergence, solver.1, y), &caption(learnt, solver));
+        let curves = curves(&learnt.convergence, learnt.solver.unit, y);
+        page = page.section("Iterations").figure(&curves, &caption(learnt));
     }
-    for note in learnt.model().notes() {
+    for note in learnt.model.notes() {
         page = page.text(&format!("Note: {note}."));
     }
     let origin = learnt.origin();
@@ -109,7 +109,8 @@ fn curves(found: &Convergence, unit: &str, y: Option<&Target>) -> String {
     Grid::new("Iterations", 2).panel_size(330.0, 220.0).panel(residual).panel(held_out).svg()
 }
 
-fn caption(learnt: &Learnt, (name, unit): (&str, &str)) -> String {
+fn caption(learnt: &Outcome) -> String {
+    let SolverName { name, unit } = learnt.solver;
     let found = &learnt.convergence;
     let (iterations, residual) = (found.iterations.unwrap_or_default(), found.residual.unwrap_or_default());
     let took =

@@ -1,6 +1,15 @@
 use crate::data::Target;
+use crate::options::{Kind, Opt, Options};
 use crate::{Error, Result, fail_if};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+static CLASS_WEIGHT: Opt = Opt::new(
+    "class-weight",
+    "WEIGHTS",
+    Kind::ClassWeights,
+    "Weights of the classes: balanced, or numbers such as rare=5,other=1 [default: all 1]",
+);
 
 /// How much the rows of each class count in a fit.
 ///
@@ -28,6 +37,20 @@ pub enum ClassWeights {
 }
 
 impl ClassWeights {
+    /// The option of [`ClassWeights::of`].
+    pub(crate) const OPTION: &'static Opt = &CLASS_WEIGHT;
+
+    /// The weights that the option asks for.
+    pub(crate) fn of(o: &mut Options) -> Result<ClassWeights> {
+        match o.take::<Value>(&CLASS_WEIGHT)? {
+            None => Ok(ClassWeights::Equal),
+            Some(Value::String(_)) => Ok(ClassWeights::Balanced),
+            Some(pairs) => {
+                Ok(ClassWeights::Given(serde_json::from_value(pairs).map_err(|e| Error::input(e.to_string()))?))
+            }
+        }
+    }
+
     /// The weight of each row; none where all are equal.
     pub(super) fn of_rows(&self, y: &Target) -> Result<Option<Vec<f64>>> {
         let (labels, names) = match (self, y) {

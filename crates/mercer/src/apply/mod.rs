@@ -53,6 +53,7 @@ mod measures;
 mod probabilities;
 mod process;
 mod reference;
+pub(crate) mod regression;
 mod rfm;
 mod ridge;
 mod search;
@@ -93,6 +94,9 @@ pub use process::gaussian_process_classifier::{FittedGaussianProcessClassifier, 
 pub use process::iterative_process::{FittedIterativeProcess, IterativeProcess};
 pub use process::process_task::{Process, ProcessTask};
 pub use reference::Reference;
+pub use regression::in_blocks::{BlockwiseSize, InBlocks};
+pub use regression::outcome::{Metrics, Outcome};
+pub use regression::{Examples, Regression, RegressionTask};
 pub use rfm::metric::{Direction, Importances, MetricForm};
 pub use rfm::recursive_feature_machine::{FittedRecursiveFeatureMachine, RecursiveFeatureMachine, TriedMetric};
 pub use ridge::filter;
@@ -109,7 +113,7 @@ pub use search::tuning::{Tuned, Tuning};
 pub use solvers::EpochSolver;
 pub use solvers::conjugate_gradients::{Converged, conjugate_gradients};
 pub use solvers::low_rank_preconditioner::LowRankPreconditioner;
-pub use solvers::monitor::{Convergence, HeldOutError, HeldOutRows, Monitoring};
+pub use solvers::monitor::{Convergence, HeldOutError, HeldOutRows, Monitoring, SolverName};
 pub use traits::{AnySaved, Fit, Fitted, Predict, Saved, SavedPredict, SavedTransform, Transform};
 
 use crate::data::Rows;

@@ -1,7 +1,7 @@
 //! What all estimators have in common.
 
 use super::{
-    FittedCode, FittedEigenmaps, FittedFeatureLogistic, FittedFeatureProcess, FittedFeatureRidge,
+    Averages, FittedCode, FittedEigenmaps, FittedFeatureLogistic, FittedFeatureProcess, FittedFeatureRidge,
     FittedGaussianProcess, FittedGaussianProcessClassifier, FittedIterativeProcess, FittedKernelPca, FittedLogistic,
     FittedNadarayaWatson, FittedNtkEnsemble, FittedRecursiveFeatureMachine, FittedRidge, FittedSpectralRidge,
     Importances, PairCertificate,
@@ -10,6 +10,7 @@ use crate::bundle::Bundle;
 use crate::compute::Device;
 use crate::data::{Schema, Target};
 use crate::finite::finite_rows;
+use crate::kernel::Kernel;
 use crate::spectrum::Origin;
 use crate::{Error, FitContext, Registry, Result};
 use ndarray::{Array1, Array2, ArrayView2};
@@ -75,6 +76,18 @@ pub trait Predict: Send + Sync {
     /// Example: [`RecursiveFeatureMachine`](super::RecursiveFeatureMachine).
     fn importances(&self) -> Option<&Importances> {
         None
+    }
+
+    /// The kernel that predictions are made with, where it is not that of [`Self::origin`].
+    /// Example: [`NadarayaWatson`](super::NadarayaWatson).
+    fn used_kernel(&self) -> Option<Kernel> {
+        None
+    }
+
+    /// Scores at new points `[m, d]`, and the points that no fitted one reaches.
+    /// Example: [`NadarayaWatson`](super::NadarayaWatson).
+    fn scores_and_reach(&self, x: ArrayView2<f64>) -> Result<Averages> {
+        Ok(Averages { scores: self.scores(x)?, unreached: vec![] })
     }
 
     /// Warnings for the user.
@@ -206,7 +219,7 @@ impl<F: Saved> AnySaved for F {
     }
 }
 
-/// A fitted value of any kind that predicts and can be saved. Example: [`learn::processes`](crate::learn::processes).
+/// A fitted value of any kind that predicts and can be saved. Example: [`learn::regressions`](crate::learn::regressions).
 pub trait SavedPredict: Predict + AnySaved {}
 
 impl<F: Predict + Saved> SavedPredict for F {}

@@ -3,8 +3,10 @@
 
 mod embed;
 mod process;
+mod regress;
 mod spectra;
 
 pub use embed::embeddings;
 pub use process::processes;
+pub use regress::{Source, regressions};
 pub use spectra::spectra;

@@ -1,7 +1,7 @@
 //! Large arrays of zeros.
 
 #[doc(hidden)]
-pub use crate::free_memory::free_memory;
+pub use crate::free_memory::{free_memory, peak_memory, resident_memory};
 
 /// A vector of zeros, on huge pages if the system has them. With pages of 4 KiB, the page faults of a large kernel matrix
 /// cost more time than computing its values.

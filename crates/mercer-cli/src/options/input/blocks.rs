@@ -1,11 +1,12 @@
 //! Files that do not fit into memory as a whole: how they are opened, and what is said of them.
 
 use super::{Beside, Reader, SHOWN, Source};
-use crate::program::context::{Context, resident_memory};
+use crate::program::context::Context;
 use crate::program::usage::with_options;
 use crate::text::{count, grouped};
 use mercer::data::{BlockDataset, BlockOptions, Scaling, Schema, TableBlocks, Task, is_array_file};
 use mercer::error::human_bytes;
+use mercer::operator::memory::resident_memory;
 use mercer::{Error, Result, fail_if};
 use std::fs;
 use std::path::Path;

@@ -8,7 +8,7 @@ use crate::apply::features::landmark_design::{Design, Map, ROWS};
 use crate::apply::features::ridge_head::{FeatureRows, Head, Solved};
 use crate::apply::probabilities::left_out_sharpness;
 use crate::apply::solvers::conjugate_gradients::{Converged, monitored};
-use crate::apply::solvers::monitor::{HeldOut, Kept, Monitor, Watch};
+use crate::apply::solvers::monitor::{HeldOut, Kept, Monitor, SolverName, Watch};
 use crate::apply::solvers::{DelayedEigenPro, Landmarked, run};
 use crate::apply::targets::Encoding;
 use crate::apply::{Alpha, Convergence, Fit, FittedFeatureRidge, Monitoring, Tried, check_points};
@@ -83,6 +83,12 @@ pub enum LandmarkSolver {
 }
 
 impl LandmarkSolver {
+    /// Its name in messages, and what it counts, one of them.
+    pub(crate) fn named(self) -> SolverName {
+        let [_, name, units] = self.names();
+        SolverName { name, unit: units.strip_suffix('s').unwrap_or(units) }
+    }
+
     /// Its name in models and messages, and what it counts.
     fn names(self) -> [&'static str; 3] {
         match self {

@@ -1,5 +1,7 @@
 use crate::apply::class_weights::ClassWeights;
 use crate::apply::reference::check_new;
+use crate::apply::regression::outcome::{Metrics, Outcome};
+use crate::apply::regression::{Estimator, Examples, KERNEL, Objective, RANK, Regression, RegressionTask};
 use crate::apply::rfm::metric::{Importances, Metric, MetricForm};
 use crate::apply::rfm::metric_rounds::{Model, Work};
 use crate::apply::targets::Encoding;
@@ -7,6 +9,7 @@ use crate::apply::traits::{not_kept, saved};
 use crate::apply::{Alpha, Fit, Predict, Tried, check_points};
 use crate::data::Target;
 use crate::kernel::Expression;
+use crate::options::{Caps, Entry, Kind, Opt};
 use crate::rng::Rng;
 use crate::spectrum::Origin;
 use crate::{FitContext, Result, fail_if};
@@ -77,6 +80,63 @@ impl RecursiveFeatureMachine {
     pub fn new(kernel: Expression) -> Self {
         let (alpha, class_weights) = (Alpha::LeaveOneOut, ClassWeights::Equal);
         RecursiveFeatureMachine { kernel, alpha, metric: None, rounds: None, rank: None, class_weights }
+    }
+}
+
+static METRIC: Opt = Opt::new(
+    "metric",
+    "METRIC",
+    Kind::Word(|| FORMS.map(|(word, _)| word).to_vec()),
+    "the matrix of the metric, a weight for each column or each direction [default: the one with the least left-out error]",
+);
+static ROUNDS: Opt = Opt::new(
+    "rounds",
+    "N",
+    Kind::Between(0, 100),
+    "how often the metric is learnt anew [default: up to 5 times, by the left-out error]",
+);
+
+const FORMS: [(&str, MetricForm); 2] = [("diagonal", MetricForm::Diagonal), ("full", MetricForm::Full)];
+
+impl RecursiveFeatureMachine {
+    pub(crate) fn entry() -> Entry<RegressionTask> {
+        Entry {
+            can: Caps { numbers: true, classes: true, weights: true, precision: true, ..Caps::default() },
+            ..Entry::<RegressionTask>::new(
+                "rfm",
+                "Recursive feature machine: ridge regression under a metric that is learnt from the gradients of its predictions",
+                [&Objective::OPTIONS[..], &[&RANK, &METRIC, &ROUNDS]].concat(),
+                |o, known| {
+                    let machine = Machine {
+                        objective: Objective::squared(o)?,
+                        rank: o.take(&RANK)?,
+                        metric: o.take_word(&METRIC, &FORMS)?,
+                        rounds: o.take(&ROUNDS)?,
+                    };
+                    Regression::of_one(known, KERNEL, machine)
+                },
+            )
+        }
+    }
+}
+
+/// A machine for a kernel that is still to come.
+struct Machine {
+    objective: Objective,
+    rank: Option<usize>,
+    metric: Option<MetricForm>,
+    rounds: Option<usize>,
+}
+
+impl Estimator for Machine {
+    fn learn(&self, kernels: &[Expression], examples: &Examples, context: &FitContext) -> Result<Outcome> {
+        let Objective { alpha, class_weights, .. } = self.objective.clone();
+        let (kernel, metric, rounds, rank) = (kernels[0].clone(), self.metric, self.rounds, self.rank);
+        let machine = RecursiveFeatureMachine { kernel, alpha, metric, rounds, rank, class_weights };
+        let fitted = machine.fit(examples.x.to_f64().view(), examples.y, context)?;
+        let (rank, alpha, tried) = (fitted.rank(), fitted.alpha(), fitted.tried().to_vec());
+        let metrics = Metrics { tried: fitted.metrics.clone(), form: fitted.form(), rounds: fitted.rounds };
+        Ok(Outcome { rank, metrics: Some(metrics), ..Outcome::new(fitted, alpha, tried) })
     }
 }
 

@@ -1,4 +1,6 @@
 use crate::apply::reference::Reference;
+use crate::apply::regression::outcome::Outcome;
+use crate::apply::regression::{Estimator, Examples, KERNEL, Regression, RegressionTask};
 use crate::apply::targets::{Encoding, class_columns};
 use crate::apply::traits::{fields, not_kept, saved};
 use crate::apply::{Fit, Predict, Tried, check_points};
@@ -8,6 +10,7 @@ use crate::finite::finite_rows;
 use crate::kernel::{Expression, Kernel};
 use crate::linalg::matmul;
 use crate::operator::{KernelOperator, Operator, gram, gram_cross};
+use crate::options::{Caps, Entry, Kind, Opt};
 use crate::rng::Rng;
 use crate::spectrum::Origin;
 use crate::{Error, FitContext, KeepsBest, Result, fail_if};
@@ -98,6 +101,47 @@ impl NadarayaWatson {
     /// Averages weighted by `kernel`, the bandwidth by leave-one-out.
     pub fn new(kernel: Kernel) -> Self {
         NadarayaWatson { kernel, bandwidth: Bandwidth::LeaveOneOut }
+    }
+}
+
+static BANDWIDTH: Opt = Opt::new(
+    "bandwidth",
+    "NUMBER",
+    Kind::Or(&Kind::Positive, &["auto"]),
+    "factor on the kernel's width, or auto for the least left-out error [default: auto where every lengthscale is median or auto, else 1]",
+);
+
+impl NadarayaWatson {
+    pub(crate) fn entry() -> Entry<RegressionTask> {
+        Entry {
+            can: Caps { numbers: true, classes: true, precision: true, ..Caps::default() },
+            ..Entry::<RegressionTask>::new(
+                "nadaraya-watson",
+                "Averages of the targets, weighted by the kernel",
+                vec![&BANDWIDTH],
+                |o, known| Regression::of_one(known, KERNEL, Averaging { bandwidth: o.take_number(&BANDWIDTH)? }),
+            )
+        }
+    }
+}
+
+/// Averages under a kernel whose width may be open.
+struct Averaging {
+    /// A number, or the best; without it, as the kernel says.
+    bandwidth: Option<Option<f64>>,
+}
+
+impl Estimator for Averaging {
+    fn learn(&self, kernels: &[Expression], examples: &Examples, context: &FitContext) -> Result<Outcome> {
+        let (expression, x) = (&kernels[0], examples.x.to_f64());
+        let by_kernel = Bandwidth::of(expression)?;
+        let asked = |number: Option<f64>| number.map_or(Bandwidth::LeaveOneOut, Bandwidth::Fixed);
+        let bandwidth = self.bandwidth.map_or(by_kernel, asked);
+        // The bandwidth is the factor on the median that `auto` stands for.
+        let kernel = expression.resolve_scaled(x.view(), context.seed, 1.0)?;
+        let fitted = NadarayaWatson { kernel, bandwidth }.fit(x.view(), examples.y, context)?;
+        let (h, tried) = (fitted.bandwidth, fitted.tried.clone());
+        Ok(Outcome { parameter: ("bandwidth", h), ..Outcome::new(fitted, 0.0, tried) })
     }
 }
 
@@ -280,6 +324,15 @@ impl Predict for FittedNadarayaWatson {
 
     fn decode(&self, scores: ArrayView2<f64>) -> Target {
         self.encoding.decode(scores)
+    }
+
+    /// Stretched by the bandwidth.
+    fn used_kernel(&self) -> Option<Kernel> {
+        self.kernel.stretched(self.bandwidth).ok().filter(|_| self.bandwidth != 1.0)
+    }
+
+    fn scores_and_reach(&self, x: ArrayView2<f64>) -> Result<Averages> {
+        self.averages(x)
     }
 
     fn notes(&self) -> &[String] {

@@ -1,12 +1,15 @@
 //! The ensemble of all infinitely wide networks, trained for a time t.
 
 use crate::apply::reference::{Reference, check_new};
+use crate::apply::regression::outcome::Outcome;
+use crate::apply::regression::{Estimator, Examples, Regression, RegressionTask};
 use crate::apply::traits::{fields, not_kept, saved};
 use crate::apply::{Fit, Predict, check_points, process::gaussian_process::moments};
 use crate::data::Target;
-use crate::kernel::{Base, Kernel};
+use crate::kernel::{Base, Expression, Kernel};
 use crate::linalg::{eigh, matmul};
 use crate::operator::{Precision, gram, gram_cross};
+use crate::options::{Caps, Entry, Kind, Opt};
 use crate::spectrum::Origin;
 use crate::{Error, FitContext, Registry, Result, fail_if};
 use ndarray::{Array1, Array2, ArrayView2, Axis, s};
@@ -49,6 +52,46 @@ pub struct NtkEnsemble {
     pub kernel: Kernel,
     /// t, from 0 to infinity.
     pub time: f64,
+}
+
+static TIME: Opt = Opt::new(
+    "time",
+    "NUMBER",
+    Kind::Or(&Kind::NonNegative, &["inf", "infinity"]),
+    "how long the networks are trained; a rate of learning times a number of steps [default: inf]",
+);
+
+/// The networks where none are given.
+const USUAL: &str = "ntk(depth=3, b_var=0.1)";
+
+impl NtkEnsemble {
+    pub(crate) fn entry() -> Entry<RegressionTask> {
+        Entry {
+            can: Caps { numbers: true, ..Caps::default() },
+            ..Entry::<RegressionTask>::new(
+                "ntk-ensemble",
+                "All infinitely wide networks of the kernel ntk(…), trained for a time: their mean and deviations, for numbers",
+                vec![&TIME],
+                |o, known| {
+                    let time = o.take_number(&TIME)?.flatten().unwrap_or(f64::INFINITY);
+                    Regression::of_one(known, USUAL, Trained { time })
+                },
+            )
+        }
+    }
+}
+
+/// Networks that are trained for a time.
+struct Trained {
+    time: f64,
+}
+
+impl Estimator for Trained {
+    fn learn(&self, kernels: &[Expression], examples: &Examples, context: &FitContext) -> Result<Outcome> {
+        let (kernel, time) = (kernels[0].resolve(examples.x, context.seed)?, self.time);
+        let fitted = NtkEnsemble { kernel, time }.fit(examples.x.to_f64().view(), examples.y, context)?;
+        Ok(Outcome { parameter: ("time", time), ..Outcome::new(fitted, 0.0, vec![]) })
+    }
 }
 
 /// The trained ensemble, ready to predict. Example: [`NtkEnsemble`].

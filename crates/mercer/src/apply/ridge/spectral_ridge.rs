@@ -2,13 +2,18 @@ use crate::apply::class_weights::ClassWeights;
 use crate::apply::features::ridge_head::{Head, Solved, memory};
 use crate::apply::probabilities::left_out_sharpness;
 use crate::apply::reference::check_new;
+use crate::apply::regression::on_features::OnFeatures;
+use crate::apply::regression::outcome::Outcome;
+use crate::apply::regression::{KernelOptions, Objective, Points, RANK, Regression, RegressionTask, UnderKernel};
 use crate::apply::targets::Encoding;
 use crate::apply::traits::{encoded_scores, fields, not_kept, saved};
-use crate::apply::{Alpha, Fit, Predict, Tried, check_points};
+use crate::apply::{Alpha, FeatureMap, Fit, Predict, Tried, check_points};
 use crate::data::Target;
+use crate::kernel::Kernel;
 use crate::linalg::matmul;
-use crate::spectrum::{Origin, Spectrum};
-use crate::{FitContext, Result};
+use crate::options::{Caps, Entry};
+use crate::spectrum::{Krylov, Origin, Problem, Spectrum};
+use crate::{FitContext, Result, fail_if};
 use ndarray::{Array1, Array2, ArrayView2, Axis, aview1};
 use std::sync::Arc;
 
@@ -45,6 +50,64 @@ impl SpectralRidge {
     /// On the eigenfunctions of this spectrum, with α by leave-one-out, no constant and equal classes.
     pub fn new(spectrum: Arc<Spectrum>) -> Self {
         SpectralRidge { spectrum, alpha: Alpha::LeaveOneOut, intercept: false, class_weights: ClassWeights::Equal }
+    }
+}
+
+/// Eigenfunctions by default.
+const PAIRS: usize = 200;
+
+impl SpectralRidge {
+    pub(crate) fn entry() -> Entry<RegressionTask> {
+        let can = Caps {
+            numbers: true,
+            classes: true,
+            weights: true,
+            precision: true,
+            no_intercept: true,
+            ..Caps::default()
+        };
+        Entry {
+            can,
+            ..Entry::<RegressionTask>::new(
+                "spectrum",
+                "Ridge regression on the leading eigenfunctions",
+                [&Objective::OPTIONS[..], &[&RANK], &KernelOptions::OPTIONS].concat(),
+                |o, known| {
+                    let (objective, rank) = (Objective::of(o)?, o.take(&RANK)?);
+                    let intercept = known.intercept.unwrap_or(true);
+                    fail_if!(
+                        objective.is_logistic() && !intercept,
+                        "logistic regression always has an intercept; leave one of them out"
+                    );
+                    Regression::searched(o, known, objective, OnEigenfunctions { rank, intercept })
+                },
+            )
+        }
+    }
+}
+
+/// Regression on the leading eigenfunctions.
+struct OnEigenfunctions {
+    /// How many, where that is given.
+    rank: Option<usize>,
+    intercept: bool,
+}
+
+impl UnderKernel for OnEigenfunctions {
+    fn fit(&self, kernel: Kernel, objective: &Objective, points: &Points) -> Result<Outcome> {
+        let Points { x, y, context, .. } = points;
+        let k = self.rank.unwrap_or(PAIRS).min(x.nrows());
+        if objective.is_logistic() {
+            let outcome = OnFeatures::fit_on(FeatureMap::Eigenfunctions { kernel, pairs: k }, objective, points)?;
+            return Ok(Outcome { rank: Some(k), ..outcome });
+        }
+        let operator = context.kernel_operator(&kernel, *x)?;
+        let problem = Problem { operator: &operator, k, context: **context };
+        let spectrum = Spectrum::fit(&Krylov::default(), &problem, None)?.into();
+        let Objective { alpha, class_weights, .. } = objective.clone();
+        let fitted = SpectralRidge { spectrum, alpha, intercept: self.intercept, class_weights }.fit(*x, y, context)?;
+        let (alpha, tried) = (fitted.alpha, fitted.tried.clone());
+        Ok(Outcome { rank: Some(k), ..Outcome::new(fitted, alpha, tried) })
     }
 }
 

@@ -1,12 +1,17 @@
 //! The estimator that suits the number of points, the kernel, the memory and the device.
 
-use crate::FitContext;
 use crate::apply::features::ridge_head::memory;
+use crate::apply::regression::on_features::{Features, OnFeatures};
+use crate::apply::regression::outcome::Outcome;
+use crate::apply::regression::{IterationOptions, Objective, Points, Regression, RegressionTask, UnderKernel};
+use crate::apply::ridge::regression::{OnAllPoints, SOLVER};
 use crate::apply::{FeatureMap, RidgeSolver};
 use crate::compute::Device;
 use crate::kernel::{Base, Kernel};
 use crate::operator::{Precision, compiles};
+use crate::options::{Caps, Entry, Options};
 use crate::spectrum::Landmarks;
+use crate::{Error, FitContext, Result, fail_if};
 
 /// Points up to which kernel ridge regression is solved exactly, in seconds on two cores.
 pub(crate) const EXACT: usize = 4000;
@@ -103,6 +108,97 @@ impl Learner {
             _ => String::new(),
         };
         (Learner::Features(map), why)
+    }
+}
+
+/// By the method that suits the data, or by the solver that is named.
+struct Automatic {
+    features: OnFeatures,
+    all_points: OnAllPoints,
+}
+
+impl Learner {
+    pub(crate) fn entry() -> Entry<RegressionTask> {
+        Entry {
+            can: Caps {
+                numbers: true,
+                classes: true,
+                weights: true,
+                precision: true,
+                blocks: true,
+                matrix: true,
+                shards: true,
+                no_intercept: true,
+                ..Caps::default()
+            },
+            ..Entry::<RegressionTask>::new(
+                "auto",
+                "By the number of points, the kernel, the memory and the device: ridge for few, linear for linear kernels, else nystrom; on a \
+                 GPU ridge for many",
+                OnAllPoints::options(),
+                Automatic::of,
+            )
+        }
+    }
+}
+
+impl Automatic {
+    fn of(o: &mut Options, known: &RegressionTask) -> Result<Regression> {
+        if known.matrix {
+            return OnAllPoints::of_matrix(o, known);
+        }
+        let (solver, iterative) = (o.given(&[&SOLVER]).is_some(), o.given(&IterationOptions::OPTIONS));
+        let (objective, all_points) = (Objective::of(o)?, OnAllPoints::of(o, known)?);
+        if let Some(given) = iterative.filter(|_| !solver) {
+            return Err(Error::input(format!(
+                "{} is for iterative solvers; give {} or the method of one, or leave it out",
+                o.option(given),
+                o.spelling().set(SOLVER.name, "cg")
+            )));
+        }
+        fail_if!(
+            objective.is_logistic() && (solver || known.intercept == Some(false)),
+            "{} is for methods on features, which have an intercept, and {} for ridge; leave one of them out",
+            objective.logistic_in_words(),
+            o.option(&SOLVER)
+        );
+        let features = OnFeatures { features: Features::ByKernel, rank: all_points.rank };
+        Regression::searched(o, known, objective, Automatic { features, all_points })
+    }
+
+    /// Whether the options name the solver on all points.
+    fn is_decided(&self) -> bool {
+        self.all_points.solver.is_some() || !self.all_points.intercept
+    }
+}
+
+impl UnderKernel for Automatic {
+    fn fit(&self, kernel: Kernel, objective: &Objective, points: &Points) -> Result<Outcome> {
+        if self.is_decided() {
+            return self.all_points.fit_by(None, kernel, objective, points);
+        }
+        let (dim, rank, context) = (points.x.dim(), self.features.rank, points.context);
+        let (learner, why) = Learner::choose(&kernel, dim, rank, context);
+        match learner {
+            Learner::Features(map) => {
+                Ok(OnFeatures::fit_on(self.features.checked(map)?, objective, points)?.because(&why))
+            }
+            Learner::Ridge(_) if objective.is_logistic() => {
+                let outcome = OnFeatures::fit_on(self.features.map(kernel, dim, context)?, objective, points)?;
+                Ok(outcome.because("logistic regression is for methods on features"))
+            }
+            Learner::Ridge(solver) => {
+                Ok(self.all_points.fit_by(Some(solver), kernel, objective, points)?.because(&why))
+            }
+        }
+    }
+
+    fn on_features(&self) -> Option<&OnFeatures> {
+        Some(&self.features).filter(|_| !self.is_decided())
+    }
+
+    fn shards(&self) -> bool {
+        self.all_points.shards()
     }
 }
 

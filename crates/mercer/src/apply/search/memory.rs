@@ -10,6 +10,7 @@ use crate::compute::Device;
 use crate::compute::cuda::TRIANGLE_BLOCK;
 use crate::data::Target;
 use crate::error::human_bytes;
+use crate::free_memory::{peak_memory, resident_memory};
 use crate::operator::KernelOperator;
 use crate::operator::cuda::Planned;
 use serde::Serialize;
@@ -34,6 +35,12 @@ pub struct Memory {
 }
 
 impl Memory {
+    /// Beside what the process holds already, and no less than it held at any time.
+    pub(crate) fn beside_the_process(self) -> Memory {
+        let host = (resident_memory() + self.host).max(peak_memory().unwrap_or(0));
+        Memory { host, ..self }
+    }
+
     /// Tells the progress of a fit, before it begins.
     pub(crate) fn tell(self, context: &FitContext) {
         let of_device = self.device.map(|bytes| format!(", {} of {}", human_bytes(bytes), context.device));

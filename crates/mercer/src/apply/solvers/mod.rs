@@ -35,7 +35,7 @@ pub(crate) use eigenpro::{EigenPro, plan as plan_eigenpro, sample_memory};
 pub(crate) use richardson::Richardson;
 
 use crate::apply::solvers::conjugate_gradients::{Converged, excess, largest};
-use crate::apply::solvers::monitor::{Course, Monitor, load_panel, save_panel};
+use crate::apply::solvers::monitor::{Course, Monitor, SolverName, load_panel, save_panel};
 use crate::bundle::Bundle;
 use crate::linalg::{Panel, Part};
 use crate::operator::Operator;
@@ -64,6 +64,11 @@ impl EpochSolver {
             EpochSolver::EigenPro => "EigenPro",
             EpochSolver::Askotch => "ASkotch",
         }
+    }
+
+    /// Its name, and what it counts.
+    pub(crate) fn named(self) -> SolverName {
+        SolverName { name: self.name(), unit: "epoch" }
     }
 
     /// Whether it takes blocks of rows, which must then come in random order.

@@ -50,6 +50,21 @@ pub struct HeldOutRows {
     pub y: Target,
 }
 
+/// An iterative solver in words. Example: [`Regression`](crate::apply::Regression).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SolverName {
+    /// Its name.
+    pub name: &'static str,
+    /// What it counts, one of them.
+    pub unit: &'static str,
+}
+
+impl Default for SolverName {
+    fn default() -> SolverName {
+        SolverName { name: "conjugate gradients", unit: "product" }
+    }
+}
+
 /// How an iterative solver went; all empty for a direct one. Example: [`Monitoring`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Convergence {
