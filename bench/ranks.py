@@ -1,5 +1,5 @@
-"""Times of a product, of a Krylov iteration and of a whole fit on 1, 2 and 4 ranks with one thread each, beside what `mercer plan` expects; and
-the peak memory of a rank. To be run alone on the machine:
+"""Times of a product, of a Krylov iteration and of a whole fit on 1, 2 and 4 ranks with one thread each; and the
+peak memory of a rank. To be run alone on the machine:
 
     cargo build --release -p mercer-cli -p mercer-bench --features mercer/parquet
     python3 bench/ranks.py target/release/mercer target/release/mercer-bench [REPEATS]
@@ -18,7 +18,7 @@ from random import Random
 
 RANKS = (1, 2, 4)
 # As in bench/src/ranks.rs.
-ROWS, COLUMNS, PAIRS = 50_000, 20, 10
+PAIRS = 10
 
 
 def write_npy(path, n, d):
@@ -45,21 +45,14 @@ def main():
             found = subprocess.run([*launcher, *map(str, command)], env=environment, check=True, stdout=subprocess.PIPE, text=True)
             return json.loads(found.stdout)
 
-        planned = run(None, program, "plan", "--rows", ROWS, "--columns", COLUMNS, "--k", PAIRS, "--kernel", "rbf(4)", "--ranks",
-                      ",".join(map(str, RANKS)), "--threads", 1, "--json", "--quiet")  # fmt: skip
-        times = []
-        for ranks, plan in zip(RANKS, planned, strict=True):
-            found = run(ranks, bench, "ranks", folder, repeats)
-            found["planned_product"] = plan["kernel"] + plan["network"]
-            found["planned_step"] = plan["seconds"]
-            times.append(found)
+        times = [run(ranks, bench, "ranks", folder, repeats) for ranks in RANKS]
         one = times[0]
-        print("ranks  Kv, s  times  planned  krylov, s  times  a step, s  planned  fit, s  times")
+        print("ranks  Kv, s  times  krylov, s  times  a step, s  fit, s  times")
         for found in times:
             product, step = min(found["product"]), found["krylov"] / found["products"]
             print(
-                f"{found['ranks']:5}  {product:5.2f}  {min(one['product']) / product:5.2f}  {found['planned_product']:7.2f}  "
-                f"{found['krylov']:9.2f}  {one['krylov'] / found['krylov']:5.2f}  {step:9.3f}  {found['planned_step']:7.3f}  "
+                f"{found['ranks']:5}  {product:5.2f}  {min(one['product']) / product:5.2f}  "
+                f"{found['krylov']:9.2f}  {one['krylov'] / found['krylov']:5.2f}  {step:9.3f}  "
                 f"{found['fit']:6.2f}  {one['fit'] / found['fit']:5.2f}"
             )
         data = folder / "wide.npy"

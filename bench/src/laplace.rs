@@ -5,7 +5,7 @@ use mercer::apply::Predict;
 use mercer::classifier::{Cases, Classifier, Measure, Standardizer};
 use mercer::compute::Device;
 use mercer::data::{Dataset, Target};
-use mercer::laplace::{Laplace, Method, Prior};
+use mercer::laplace::{Ella, Laplace, Method, NetworkKind, Prior};
 use mercer::net::Network;
 use mercer::rng::Rng;
 use mercer::{FitContext, Result};
@@ -25,8 +25,11 @@ pub fn measure(
     array: impl Fn(&str) -> Result<Array2<f64>, Failure>,
 ) -> Result<Value, Failure> {
     let method = match method {
-        "ella" => Method::Ella { samples: 200, rank: 20 },
-        other => *Method::ALL.iter().find(|method| method.name() == other).ok_or("there is no such method")?,
+        "ella" => Ella { samples: 200, rank: 20 }.into(),
+        other => Method::all_for(NetworkKind::default())
+            .into_iter()
+            .find(|method| method.name() == other)
+            .ok_or("there is no such method")?,
     };
     let classes: Vec<String> = (0..10).map(|c| c.to_string()).collect();
     let labels = |y: Array2<f64>| y.iter().map(|y| *y as usize).collect::<Vec<_>>();

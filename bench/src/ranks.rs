@@ -25,7 +25,7 @@ pub fn run(repeats: usize) -> Result<Value, Failure> {
     let members: Arc<dyn Ranks> = Arc::new(mpi);
     let found = measured(Group::new(&members), repeats)?;
     mpi.finish();
-    Ok(if members.rank() == 0 { found } else { Value::Null })
+    Ok(if members.place().rank == 0 { found } else { Value::Null })
 }
 
 fn measured(group: Group<'_>, repeats: usize) -> Result<Value, Failure> {

@@ -108,7 +108,6 @@ commands! {
     Datasets(datasets::Datasets),
     Devices(devices::Devices),
     Demo(demo::Demo),
-    Plan(plan::Plan),
     Reproduce(reproduce::Reproduce),
     Run(run::Run),
     Completions(shell::Completions),

@@ -6,7 +6,6 @@ mod common;
 use common::Folder;
 use mercer::data::write_npy;
 use mercer::rng::Rng;
-use ndarray::Array2;
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
@@ -71,8 +70,7 @@ fn ends(folder: &Folder, line: &str, stage: &str) {
 
 /// Writes standard normal numbers `[n, d]` to `x.npy`.
 fn write_points(folder: &Folder, n: usize, d: usize) {
-    let mut rng = Rng::new(7);
-    write_npy(folder.join("x.npy"), Array2::from_shape_simple_fn((n, d), || rng.normal()).view()).unwrap();
+    write_npy(folder.join("x.npy"), Rng::new(7).normals((n, d)).view()).unwrap();
 }
 
 #[test]

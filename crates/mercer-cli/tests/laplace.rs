@@ -145,7 +145,7 @@ fn numbers_get_deviations_and_draws_are_reproducible() {
 fn functions(folder: &Folder, name: &str, n: usize, seed: u64) {
     use ndarray::{Array2, Array3};
     let mut rng = mercer::rng::Rng::new(seed);
-    let x = Array2::from_shape_simple_fn((n, 2), || rng.normal());
+    let x = rng.normals((n, 2));
     let input = |i: usize, j: usize| if j < 2 { x[[i, j]] } else { 1.0 };
     let weight = |o: usize, j: usize| [[2.0, -1.0, 0.0], [-1.0, 1.5, 0.3], [0.0, -0.5, -0.3]][o][j];
     let z = Array2::from_shape_fn((n, 3), |(i, o)| (0..3).map(|j| weight(o, j) * input(i, j)).sum::<f64>());

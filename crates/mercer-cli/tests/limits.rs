@@ -49,8 +49,7 @@ impl Folder {
 
 /// Random numbers `[n, d]`.
 fn normal(n: usize, d: usize, seed: u64) -> Array2<f64> {
-    let mut rng = Rng::new(seed);
-    Array2::from_shape_simple_fn((n, d), || rng.normal())
+    Rng::new(seed).normals((n, d))
 }
 
 fn csv(path: &Path, header: &str, rows: &Array2<f64>) {

@@ -18,8 +18,7 @@ use std::time::{Duration, Instant};
 
 /// Standard normal numbers `[n, d]`.
 fn normal(n: usize, d: usize) -> Array2<f64> {
-    let mut rng = Rng::new(7);
-    Array2::from_shape_simple_fn((n, d), || rng.normal())
+    Rng::new(7).normals((n, d))
 }
 
 /// Waits until `there` is true, for a minute at most.

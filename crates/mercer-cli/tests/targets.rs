@@ -11,8 +11,7 @@ use std::fs;
 
 /// `name.npy` with n rows of three columns, their classes `[x0 > 0]` in `y-name.npy`, and the table of both in `name.csv`.
 fn rows(folder: &Folder, name: &str, n: usize, seed: u64) -> Array1<f64> {
-    let mut rng = Rng::new(seed);
-    let x = Array2::from_shape_simple_fn((n, 3), || rng.normal());
+    let x = Rng::new(seed).normals((n, 3));
     let y = x.column(0).mapv(|v| f64::from(u8::from(v > 0.0)));
     write_npy(folder.join(format!("{name}.npy")), x.view()).unwrap();
     write_npy(folder.join(format!("y-{name}.npy")), y.view()).unwrap();

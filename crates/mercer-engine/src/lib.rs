@@ -10,6 +10,8 @@
 //! | [`syntax`] | the parser of `name(value, key=value)` |
 //! | [`rng`], [`special`] | the random generator, special functions |
 
+#[macro_use]
+mod advice;
 pub mod compute;
 mod dense;
 pub mod error;
@@ -21,4 +23,5 @@ pub mod simd;
 pub mod special;
 pub mod syntax;
 
+pub use advice::Advice;
 pub use error::{Error, Result};

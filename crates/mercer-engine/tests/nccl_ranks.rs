@@ -2,7 +2,7 @@
 //! MASTER_ADDR it is one of several, on GPUs of their own.
 
 use mercer_engine::compute::Device;
-use mercer_engine::group::{NcclRanks, Ranks, Rendezvous};
+use mercer_engine::group::{NcclRanks, Place, Ranks, Rendezvous};
 use std::time::Duration;
 
 #[test]
@@ -13,7 +13,7 @@ fn messages_go_by_nccl() {
     let gpus = Device::count().unwrap();
     let gpu = Device::Cuda(if gpus == 1 { 0 } else { own.local_rank });
     let ranks = NcclRanks::join(&own, gpu, Duration::from_secs(30)).unwrap_or_else(|error| panic!("answered: {error}"));
-    let (rank, size) = (ranks.rank(), ranks.size());
+    let Place { rank, size } = ranks.place();
     assert_eq!((rank, size), (own.rank, own.size));
     // Lengths that are no multiples of a word.
     for length in [1, 7, 1 << 20] {

@@ -9,7 +9,9 @@ use mercer::apply::Predict;
 use mercer::classifier::{Classifier, Settings, train};
 use mercer::compute::{Rule, Tensor};
 use mercer::data::{Dataset, Target, generate::moons};
-use mercer::laplace::{FunctionLaplace, FunctionMethod, Laplace, Method, NetworkFunctions, Prior};
+use mercer::laplace::{
+    Eigenfunctions, Ella, GivenFunctions, Laplace, Map, Method, NetworkFunctions, NetworkKind, Prior,
+};
 use mercer::net::Mode;
 use mercer::operator::{LowRankOperator, OnPoints};
 use mercer::rng::Rng;
@@ -150,41 +152,46 @@ fn run(data: Dataset, points: Array2<f64>, config: &Config, context: &FitContext
     let (outputs, at_points) = written_out(&network, points.view())?;
     let near = near(&points, &data.x.to_f64().to_owned());
     let theta = network.parameters.trained.to_host()?;
-    let square = Some(theta.iter().map(|v| f64::from(*v).powi(2)).sum());
+    let square = theta.iter().map(|v| f64::from(*v).powi(2)).sum();
     let mut case =
         Case { data, points, near, outputs, precision: 1.0, noise: 1.0, parameters: theta.len(), rows: vec![] };
     let start = Instant::now();
-    let exact = FunctionLaplace { prior: Prior::Likelihood, square, ..FunctionLaplace::new(FunctionMethod::Functions) };
-    let fitted = exact.fit(&NetworkFunctions::jacobians(z.view(), j.view())?, &targets, None, context)?;
+    let exact = Laplace { prior: Prior::Likelihood, ..Laplace::new(GivenFunctions) };
+    let fitted = exact.fit_functions(
+        &NetworkFunctions::jacobians(z.view(), j.view())?.with_square(square),
+        &targets,
+        None,
+        context,
+    )?;
     (case.precision, case.noise) = (fitted.found.value, fitted.noise);
     let values = |fitted: &mercer::laplace::FittedFunctionLaplace, functions: &Array3<f64>| {
         let at = NetworkFunctions::jacobians(case.outputs.view(), functions.view())?;
-        let scores = fitted.scores_at(&at)?;
-        Ok::<_, mercer::Error>(match fitted.deviations_at(&at)? {
+        let scores = at.scores_of(fitted)?;
+        Ok::<_, mercer::Error>(match at.deviations_of(fitted)? {
             Some(s) => s.iter().map(|s| (s * s - fitted.noise).max(0.0).sqrt()).collect(),
             None => first_class(fitted, scores.view()),
         })
     };
     let mut found = vec![("full, exact".to_owned(), values(&fitted, &at_points)?, start.elapsed().as_secs_f64())];
     let prior = Prior::Given { precision: case.precision, noise: case.noise };
-    let given = |method| FunctionLaplace { prior, ..FunctionLaplace::new(method) };
+    let given = |method: Method| Laplace { prior, ..Laplace::new(method) };
     let start = Instant::now();
     let [at_rows, elsewhere] = neural_functions(&case, &at_points, config, context)?;
     let network_of = NetworkFunctions::jacobians(z.view(), at_rows.view())?;
-    let fitted = given(FunctionMethod::Functions).fit(&network_of, &targets, None, context)?;
+    let fitted = given(GivenFunctions.into()).fit_functions(&network_of, &targets, None, context)?;
     found.push((format!("NeuralEF, k = {}", config.k), values(&fitted, &elsewhere)?, start.elapsed().as_secs_f64()));
     let start = Instant::now();
-    let leading = given(FunctionMethod::Eigenfunctions { count: config.k });
-    let fitted = leading.fit(&NetworkFunctions::jacobians(z.view(), j.view())?, &targets, None, context)?;
+    let leading = given(Eigenfunctions { functions: config.k, ..Eigenfunctions::default() }.into());
+    let fitted = leading.fit_functions(&NetworkFunctions::jacobians(z.view(), j.view())?, &targets, None, context)?;
     let name = format!("eigenfunctions, k = {}", config.k);
     found.push((name, values(&fitted, &at_points)?, start.elapsed().as_secs_f64()));
     // A process with a fixed mean has a prior of its own: it is no approximation of this posterior.
-    let approximates = |method: &Method| method.has_posterior() && !matches!(method, Method::FixedMean);
-    for method in Method::ALL.into_iter().filter(approximates) {
+    let approximates = |method: &Method| method.has_posterior() && method.name() != "fixed-mean";
+    for method in Method::all_for(NetworkKind::default()).into_iter().filter(approximates) {
         let start = Instant::now();
         let method = match method {
-            Method::Ella { samples, .. } => Method::Ella { samples, rank: config.k },
-            Method::Eigenfunctions { rows, .. } => Method::Eigenfunctions { functions: config.k, rows },
+            Method::Ella(ella) => Ella { rank: config.k, ..ella }.into(),
+            Method::Eigenfunctions(usual) => Eigenfunctions { functions: config.k, ..usual }.into(),
             other => other,
         };
         let fitted = Laplace { prior, ..Laplace::new(method) }.fit(&network, &case.data, None, context)?;
@@ -192,12 +199,12 @@ fn run(data: Dataset, points: Array2<f64>, config: &Config, context: &FitContext
             true => first_class(&fitted, fitted.scores(case.points.view())?.view()),
             false => fitted.outputs(case.points.view())?.1.iter().map(|v| v.sqrt()).collect(),
         };
-        let name = if let Method::Eigenfunctions { .. } = method { "hidden units" } else { method.name() };
+        let name = if let Method::Eigenfunctions(_) = method { "hidden units" } else { method.name() };
         found.push((name.to_owned(), values, start.elapsed().as_secs_f64()));
     }
     if classes {
-        let alone = FunctionLaplace::new(FunctionMethod::Map);
-        let fitted = alone.fit(&NetworkFunctions::jacobians(z.view(), j.view())?, &targets, None, context)?;
+        let alone = Laplace::new(Map);
+        let fitted = alone.fit_functions(&NetworkFunctions::jacobians(z.view(), j.view())?, &targets, None, context)?;
         found.push(("the network alone".into(), values(&fitted, &at_points)?, 0.0));
     }
     let truth = found[0].1.clone();
@@ -354,7 +361,7 @@ mod tests {
     #[test]
     fn written_out_derivatives_are_those_of_finite_differences() {
         let config = Config::new(true, 3);
-        let network = trained(&wave(&config), &config, &FitContext::default()).unwrap();
+        let network = trained(&wave(&config).unwrap(), &config, &FitContext::default()).unwrap();
         let x = ndarray::array![[0.3], [-1.2]];
         let (z, j) = written_out(&network, x.view()).unwrap();
         let theta = network.parameters.trained.to_host().unwrap();
@@ -365,7 +372,10 @@ mod tests {
                 let parameters = network.network.parameters_from(mercer::Device::Cpu, &theta, &[]).unwrap();
                 let moved = Classifier {
                     parameters,
-                    ..trained(&wave(&config), &config, &FitContext::default()).map(Arc::into_inner).unwrap().unwrap()
+                    ..trained(&wave(&config).unwrap(), &config, &FitContext::default())
+                        .map(Arc::into_inner)
+                        .unwrap()
+                        .unwrap()
                 };
                 moved.logits(x.view()).unwrap().mapv(f64::from)
             };
@@ -383,7 +393,7 @@ mod tests {
     fn every_approximation_is_measured_and_all_eigenfunctions_are_exact() {
         let config = Config { k: 40, ..Config::new(true, 1) };
         let points = Array2::from_shape_vec((50, 1), spaced((LINE[0], LINE[1]), 50)).unwrap();
-        let case = run(wave(&config)?, points, &config, &FitContext::default()).unwrap();
+        let case = run(wave(&config).unwrap(), points, &config, &FitContext::default()).unwrap();
         assert!(case.rows.iter().flat_map(|row| &row.values).all(|v| v.is_finite()));
         assert_eq!(case.rows.len(), 9);
         let exact = case.rows.iter().find(|row| row.name.starts_with("eigenfunctions")).unwrap();

@@ -10,7 +10,7 @@ use crate::{Column, Options, Shown, report, sentence, table};
 use mercer::apply::Predict;
 use mercer::classifier::{Cases, Classifier, Detection, Estimate, Measure, Unnamed};
 use mercer::data::{Dataset, ReadOptions, open};
-use mercer::laplace::{Laplace, Method, Outputs, Prior, Structured};
+use mercer::laplace::{Laplace, Method, NetworkKind, Outputs, Prior, Structured};
 use mercer::{Error, FitContext, Result, fail_if};
 use mercer_figure::report::Table;
 use mercer_figure::{Plot, text};
@@ -281,7 +281,7 @@ fn measured(name: String, found: &Scores, images: &Images, seed: u64) -> Result<
 /// The methods that are compared, those of few multiply-adds to predict first.
 fn methods(images: &Images, config: &Config) -> Result<Vec<Laplace>> {
     let mut all = vec![];
-    for method in Method::ALL {
+    for method in Method::all_for(NetworkKind::default()) {
         let laplace = Laplace { prior: Prior::Validation, ..Laplace::new(method) };
         let cost = laplace.cost(&images.network, images.train.n())?.predict;
         let named = config.methods.iter().any(|name| *name == method.name());
@@ -413,7 +413,8 @@ pub fn reproduce(options: &Options, context: &FitContext<'_>) -> Result<Shown> {
     let file = options.net.clone().or_else(usual).unwrap_or_default();
     let (train, test) = (options.train.unwrap_or(config.train), options.test.unwrap_or(config.test));
     let config = Config { file, train, test, methods: options.methods.clone(), ..config };
-    let possible: Vec<&str> = Method::ALL.iter().filter(|method| method.has_posterior()).map(|m| m.name()).collect();
+    let all = Method::all_for(NetworkKind::default());
+    let possible: Vec<&str> = all.iter().filter(|method| method.has_posterior()).map(Method::name).collect();
     if let Some(unknown) = config.methods.iter().find(|name| !possible.contains(&name.as_str())) {
         return Err(Error::input(format!("there is no method {unknown:?}; choose among {}", possible.join(", "))));
     }

@@ -6,12 +6,12 @@ use crate::{Options, Shown, report, sentence};
 use mercer::apply::{Predict, softmax_rows};
 use mercer::classifier::{Cases, Classifier, Detection, Measure, Settings, train};
 use mercer::data::{Dataset, ReadOptions, open};
-use mercer::laplace::{FittedLaplace, Laplace, Method};
+use mercer::laplace::{FittedLaplace, Laplace, Method, NetworkKind};
 use mercer::rng::Rng;
 use mercer::{FitContext, Result};
 use mercer_figure::report::Table;
 use mercer_figure::{Plot, text};
-use ndarray::{Array2, ArrayView1, ArrayView2, Axis};
+use ndarray::{Array2, ArrayView1, ArrayView2};
 use serde::Serialize;
 use serde_json::json;
 use std::sync::Arc;
@@ -100,8 +100,7 @@ fn bilinear(image: ArrayView1<f64>, side: usize, [r, c]: [f64; 2]) -> f64 {
 }
 
 fn entropies(scores: Array2<f64>) -> Vec<f64> {
-    let entropy = |p: ArrayView1<f64>| p.iter().map(|p| if *p > 0.0 { -p * p.ln() } else { 0.0 }).sum();
-    softmax_rows(scores).map_axis(Axis(1), entropy).to_vec()
+    mercer::apply::entropies(softmax_rows(scores).view())
 }
 
 impl Row {
@@ -135,7 +134,8 @@ impl Row {
 }
 
 fn run(config: &Config, context: &FitContext) -> Result<Vec<Row>> {
-    let mut rows: Vec<Row> = Method::ALL.iter().map(|method| Row::new(method.name())).collect();
+    let mut rows: Vec<Row> =
+        Method::all_for(NetworkKind::default()).iter().map(|method| Row::new(method.name())).collect();
     for number in 0..config.seeds {
         let seed = config.seed + number;
         let context = FitContext { seed, ..*context };
@@ -144,7 +144,7 @@ fn run(config: &Config, context: &FitContext) -> Result<Vec<Row>> {
         let start = Classifier::new(&config.net, &images.fit, context.device, seed)?;
         let settings = Settings { epochs: config.epochs, batch: 64, learning_rate: 0.05, seed, ..Settings::default() };
         let network = Arc::new(train(start, &images.fit, None, &settings, &context, &|_| ())?.classifier);
-        for (method, row) in Method::ALL.into_iter().zip(&mut rows) {
+        for (method, row) in Method::all_for(NetworkKind::default()).into_iter().zip(&mut rows) {
             let start = Instant::now();
             let fitted = Laplace::new(method).fit(&network, &images.fit, Some(&images.validation), &context)?;
             row.fit_seconds.push(start.elapsed().as_secs_f64());

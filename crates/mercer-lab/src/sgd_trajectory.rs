@@ -147,8 +147,7 @@ fn trained(rows: &Rows, config: &Config, run: usize, context: &FitContext) -> Re
 }
 
 fn entropies(scores: ArrayView2<f64>) -> Vec<f64> {
-    let p = softmax_rows(scores.as_standard_layout().into_owned());
-    p.map_axis(Axis(1), |p| p.iter().map(|p| if *p > 0.0 { -p * p.ln() } else { 0.0 }).sum()).to_vec()
+    mercer::apply::entropies(softmax_rows(scores.as_standard_layout().into_owned()).view())
 }
 
 fn measure(

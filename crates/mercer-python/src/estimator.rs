@@ -9,12 +9,14 @@ use mercer::apply::{
 };
 use mercer::data::Target;
 use mercer::kernel::{Expression, Kernel};
-use mercer::laplace::{FunctionLaplace, FunctionMethod, NetworkFunctions};
+use mercer::laplace::{NetworkFunctions, NetworkKind};
+use mercer::learn::{FunctionRows, Samples, posteriors};
 use mercer::operator::{DenseOperator, OnPoints};
 use mercer::spectrum::neural::{PairObjective, Settings};
 use mercer::spectrum::{Exact, Krylov, Problem, Sampling, Spectrum};
 use mercer::{Error, FitContext, Result, fail_if, learn};
 use ndarray::{Array3, ArrayView2, s};
+use std::sync::Arc;
 
 /// Random features, landmarks of Falkon and eigenfunctions by default, as in the program.
 const RANDOM_FEATURES: usize = 2000;
@@ -131,14 +133,17 @@ fn laplace(o: &mut Options, x: ArrayView2<f64>, y: &Target, context: &FitContext
         Ok((NetworkFunctions::jacobians(outputs, functions)?.at(&rows), y.select(&rows)))
     };
     let ((fitted, y_fitted), (validation, y_validation)) = (part(0..n - count)?, part(n - count..n)?);
-    let pairs = o.take("count")?.unwrap_or(20);
-    let name = o.take::<String>("method")?.unwrap_or_else(|| "functions".into());
-    let methods = FunctionMethod::all(pairs);
-    let known = methods.iter().map(|method| method.name());
-    let method = methods.iter().find(|method| method.name() == name);
-    let method = *method.ok_or_else(|| Error::unknown("method", &name, known))?;
-    let laplace = FunctionLaplace { tempered: o.take("tempered")?.unwrap_or(false), ..FunctionLaplace::new(method) };
-    Ok(Handle::predict(laplace.fit(&fitted, &y_fitted, Some((&validation, &y_validation)), context)?))
+    let method = o.take::<String>("method")?.unwrap_or_else(|| "functions".into());
+    let candidates = posteriors().build(&method, o.rest(), &NetworkKind { number: c == 1, functions: true })?;
+    if let Some(laplace) = candidates.asked() {
+        let validation = Some((&validation, &y_validation));
+        return Ok(Handle::predict(laplace.fit_functions(&fitted, &y_fitted, validation, context)?));
+    }
+    let rows = |network, y| FunctionRows { network, y: Some(y) };
+    let (fit, validation) = (rows(fitted, y_fitted), rows(validation, y_validation));
+    let rows = Samples { fit, validation, test: None, ood: None };
+    let mut found = candidates.plan_functions(&rows, context)?.fit_functions(&rows, context)?;
+    Ok(Handle::predicts(found.all.swap_remove(found.kept).model))
 }
 
 /// The ways of `mercer regress`.

@@ -169,15 +169,9 @@ impl Handle {
 
     /// Scores `[m, ·]` as numbers or classes.
     fn decode(&self, scores: ArrayView2<f64>) -> Result<Target> {
-        let largest =
-            |row: ArrayView1<f64>| (1..row.len()).fold(0, |best, c| if row[c] > row[best] { c } else { best });
         match &self.content {
             Does::Predict(fitted) => Ok(fitted.decode(scores)),
-            Does::Network(network) if network.number.is_some() => Ok(Target::Values(scores.column(0).to_vec())),
-            Does::Network(network) => {
-                let labels = scores.rows().into_iter().map(largest).collect();
-                Ok(Target::Classes { labels, names: network.classes.clone() })
-            }
+            Does::Network(network) => Ok(Target::of_scores(scores, &network.classes)),
             Does::Spectrum(_) | Does::Transform(_) => {
                 Err(Error::input("the model gives coordinates; it does not predict"))
             }

@@ -41,6 +41,11 @@ impl Options {
         found.map(Some).ok_or_else(|| Error::unknown(name, &text, known))
     }
 
+    /// What is left, as an entry of the library's registry takes it.
+    pub fn rest(&mut self) -> mercer::options::Options {
+        mercer::options::Options::new(std::mem::take(&mut self.0), mercer::options::Spelling::Python)
+    }
+
     /// The method that the options name, or else what they are for.
     pub fn method(&self, kind: &str) -> String {
         format!("the method {}", self.0.get("method").and_then(Value::as_str).unwrap_or(kind))

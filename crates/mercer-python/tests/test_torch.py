@@ -1,5 +1,7 @@
 """PyTorch: kernels against explicit derivatives, posteriors against closed forms. Ignored where PyTorch is missing."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -69,13 +71,45 @@ def test_classes_get_probabilities(directions, method):
     net = network(3)
     x = torch.randn(90, 3, dtype=torch.float64)
     y = torch.randint(0, 3, (90,))
-    posterior = mt.laplace(net, [(x[:60], y[:60])], [(x[60:], y[60:])], method=method, count=5, directions=directions)
+    options = {"functions": 5, "tempered": True} if method == "eigenfunctions" else {}
+    posterior = mt.laplace(net, [(x[:60], y[:60])], [(x[60:], y[60:])], method=method, directions=directions, **options)
     p = posterior.predict_proba(x)
     np.testing.assert_allclose(p.sum(axis=1), 1)
     if method == "map":
         np.testing.assert_allclose(p, torch.softmax(net(x), 1).detach(), rtol=1e-10)
     with pytest.raises(ValueError, match="predict_proba"):
         posterior.predict(x)
+
+
+def test_auto_keeps_the_method_with_the_lowest_loss():
+    torch.manual_seed(0)
+    net = network(3)
+    x = torch.randn(400, 3, dtype=torch.float64)
+    # The classes are those of a network with logits a third as large.
+    y = torch.distributions.Categorical(logits=net(x).detach() / 3).sample()
+    fit, validation = [(x[:200], y[:200])], [(x[200:], y[200:])]
+    kept = mt.laplace(net, fit, validation, method="auto").header_["method"]
+    assert kept != "map"
+    name = kept if isinstance(kept, str) else next(iter(kept))
+    asked = mt.laplace(net, fit, validation, method=name)
+    np.testing.assert_array_equal(asked.predict_proba(x), mt.laplace(net, fit, validation, method="auto").predict_proba(x))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"method": "map", "tempered": True}, "the method map does not take tempered, which is for"),
+        ({"method": "functions", "functions": 5}, "the method functions does not take functions"),
+        ({"count": 5}, "there is no option count; it is functions now"),
+        ({"draws": 0}, "draws cannot be `0`"),
+        ({"method": "kfac"}, "needs the network itself"),
+        ({"method": "eigenfunction"}, "did you mean 'eigenfunctions'"),
+    ],
+)
+def test_options_of_another_method_are_refused_by_name(options, message):
+    x, y = torch.randn(40, 3, dtype=torch.float64), torch.randint(0, 3, (40,))
+    with pytest.raises(ValueError, match=re.escape(message)):
+        mt.laplace(network(3), [(x[:20], y[:20])], [(x[20:], y[20:])], **options)
 
 
 @pytest.mark.parametrize("net", [None, "dense(16) tanh dense(8) gelu dense(1)", "dense(8) sincos | dense(6) relu dense(1)"])

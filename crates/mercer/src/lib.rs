@@ -11,6 +11,7 @@
 //! | [`operator`] | [`operator::Operator`] | `v ↦ Kv`: matrix-free, dense, low rank; f32 and f64; a memory budget |
 //! | [`spectrum`] | [`spectrum::Spectrum`] | eigenvalues and eigenfunctions by many methods, each with a certificate |
 //! | [`apply`] | one estimator a file | kernel PCA, eigenmaps, ridge regression, smoothing |
+//! | [`measures`] | [`measures::Errors`] | what predictions are worth |
 //! | [`learn`] | [`options::Entry`] | the registry: methods by name, with their options |
 //!
 //! Beside them: [`net`] (layers and networks that differentiate themselves), [`classifier`] (networks trained on labelled rows),
@@ -43,6 +44,7 @@ mod free_memory;
 pub mod kernel;
 pub mod laplace;
 pub mod learn;
+pub mod measures;
 pub mod model;
 pub mod operator;
 pub mod options;
@@ -54,8 +56,10 @@ mod training;
 pub mod trajectory;
 
 pub use context::{FitContext, Interrupt, KeepsBest, Progress, Silent, Stage};
-pub use mercer_engine::{Error, Result, compute::Device, group::Group, net, rng, simd::Num};
+pub use mercer_engine::{Advice, Error, Result, compute::Device, group::Group, net, rng, simd::Num};
 /// The engine, for the other crates of this workspace; its interface may change at any time.
 #[doc(hidden)]
-pub use mercer_engine::{compute, error, fail_if, group, linalg, simd, special, syntax};
+pub use mercer_engine::{advice, compute, error, fail_if, group, linalg, simd, special, syntax};
 pub use registry::Registry;
+#[doc(hidden)]
+pub use training::Fingerprint;

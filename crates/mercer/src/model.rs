@@ -102,9 +102,10 @@ impl Model {
     fn unpack(bundle: &Bundle, kind: &str, device: Device) -> Result<Model> {
         let content = match kind {
             "checkpoint" => {
-                return Err(Error::input(
-                    "holds the state of a training run, not a model; training can resume from it",
-                ));
+                return Err(Error::input(concat!(
+                    "holds the state of a training run, not a model; ",
+                    crate::advice!(Resume)
+                )));
             }
             FittedLaplace::KIND => Content::Fitted(Fitted::Predict(Box::new(FittedLaplace::unpack(bundle, device)?))),
             FittedFunctionLaplace::KIND => {

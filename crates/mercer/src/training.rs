@@ -5,7 +5,8 @@ mod fingerprint;
 mod options;
 
 pub(crate) use contents::{load_optimizer, numbers, optional_matrix, put_numbers, put_optimizer, put_optional_matrix};
-pub(crate) use fingerprint::Fingerprint;
+#[doc(hidden)]
+pub use fingerprint::Fingerprint;
 
 use crate::bundle::Bundle;
 use crate::{Error, FitContext, Group, KeepsBest, Result, fail_if};
@@ -145,8 +146,13 @@ impl Saving<'_> {
         match self.path {
             // A device or a pipe holds nothing that could be lost.
             Some(path) if !self.resume && !self.overwrite && path.is_file() => {
-                let what =
-                    "exists already; continue that run, allow its checkpoint to be replaced, or name another file";
+                let what = concat!(
+                    "exists already; ",
+                    crate::advice!(ContinueRun),
+                    ", ",
+                    crate::advice!(Overwrite),
+                    ", or name another file"
+                );
                 Err(Error::file(path, what))
             }
             _ => Ok(()),
@@ -406,7 +412,9 @@ impl<'a> Run<'a> {
         let failed = matches!(error, Error::Device(_) | Error::DeviceMemory { .. }) && !self.checkpoint.is_sharded();
         let Some(path) = self.saving.path.filter(|_| failed) else { return error };
         let kept = match self.write() {
-            Ok(()) => format!("the last good state is in {}; training can resume from it", path.display()),
+            Ok(()) => {
+                format!("the last good state is in {}; {resume}", path.display(), resume = crate::advice!(Resume))
+            }
             Err(e) => format!("the last good state could not be written: {e}"),
         };
         with_advice(error, &kept)

@@ -26,7 +26,7 @@ fn fitted<E: Fit<Target = Target>>(estimator: &E, x: ArrayView2<f64>, y: &[f64])
 
 fn problem(n: usize, seed: u64) -> (Array2<f64>, Vec<f64>) {
     let mut rng = Rng::new(seed);
-    let x = Array2::from_shape_simple_fn((n, 2), || rng.normal());
+    let x = rng.normals((n, 2));
     let y = x.rows().into_iter().map(|r| (2.0 * r[0]).sin() + r[1] + 0.2 * rng.normal()).collect();
     (x, y)
 }

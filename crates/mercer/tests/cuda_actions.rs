@@ -24,8 +24,7 @@ fn random(shape: (usize, usize)) -> Array2<f64> {
 
 /// S smooth functions of c outputs at the points `x` `[n, d]`: `[S, n, c]`.
 fn smooth(samples: usize, x: &Array2<f64>, c: usize) -> Array3<f64> {
-    let mut rng = Rng::new(6);
-    let waves = Array2::from_shape_simple_fn((samples * c, x.ncols() + 1), || rng.normal());
+    let waves = Rng::new(6).normals((samples * c, x.ncols() + 1));
     Array3::from_shape_fn((samples, x.nrows(), c), |(s, i, o)| {
         let wave = waves.row(s * c + o);
         let phase: f64 = x.row(i).iter().zip(wave).map(|(x, w)| x * w).sum();

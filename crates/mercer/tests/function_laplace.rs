@@ -8,7 +8,8 @@ use mercer::apply::{Predict, Saved};
 use mercer::compute::Device;
 use mercer::data::{MappedArray, Target, write_npy};
 use mercer::laplace::{
-    FittedFunctionLaplace, FunctionLaplace, FunctionMethod, NetworkFunctions, Predictive, Prior, Searched,
+    Eigenfunctions, FittedFunctionLaplace, GivenFunctions, Laplace, Map, Method, NetworkFunctions, Predictive, Prior,
+    Searched, Temperature,
 };
 use mercer::operator::{Budget, FunctionSamples};
 use mercer::rng::Rng;
@@ -85,16 +86,16 @@ fn all_derivatives_give_the_full_posterior_of_laplace_torch() {
         let elsewhere = NetworkFunctions::jacobians(at_new.view(), j_new.view()).unwrap();
         let want = &entry["structures"]["full"];
         // The full posterior, and that over all eigenfunctions of the same kernel.
-        for method in [FunctionMethod::Functions, FunctionMethod::Eigenfunctions { count: 1000 }] {
-            let laplace = FunctionLaplace { prior: Prior::Given { precision, noise }, ..FunctionLaplace::new(method) };
-            let fitted = laplace.fit(&network, &y, None, &FitContext::default()).unwrap();
-            let scores = fitted.scores_at(&elsewhere).unwrap();
+        for method in [Method::from(GivenFunctions), Eigenfunctions { functions: 1000, rows: 1 }.into()] {
+            let laplace = Laplace { prior: Prior::Given { precision, noise }, ..Laplace::new(method) };
+            let fitted = laplace.fit_functions(&network, &y, None, &FitContext::default()).unwrap();
+            let scores = elsewhere.scores_of(&fitted).unwrap();
             let what = format!("{name}, {}", method.name());
             // Functions that vanish at all rows of the fit are in no eigenfunction: laplace-torch's prior is wider there.
-            let tolerance = if method == FunctionMethod::Functions { 1e-6 } else { 0.2 };
+            let tolerance = if method == GivenFunctions.into() { 1e-6 } else { 0.2 };
             if name == "number" {
                 let want: Vec<f64> = numbers(&want["covariance"]).iter().map(|v| (v + noise).sqrt()).collect();
-                close(&fitted.deviations_at(&elsewhere).unwrap().unwrap().to_vec(), &want, tolerance, &what);
+                close(&elsewhere.deviations_of(&fitted).unwrap().unwrap().to_vec(), &want, tolerance, &what);
                 continue;
             }
             let p = fitted.probabilities(scores.view()).unwrap();
@@ -145,11 +146,12 @@ fn samples_and_derivatives_of_one_kernel_in_memory_and_in_files_are_the_same_pos
         NetworkFunctions::samples(z.view(), mapped(&path)).unwrap(),
         NetworkFunctions::jacobians(z.view(), mapped(&written)).unwrap(),
     ];
-    let laplace = FunctionLaplace::new(FunctionMethod::Functions);
+    let laplace = Laplace::new(GivenFunctions);
     let scores: Vec<Array2<f64>> = all
         .iter()
         .map(|network| {
-            laplace.fit(network, &y, Some((network, &y)), &FitContext::default()).unwrap().scores_at(network).unwrap()
+            let fitted = laplace.fit_functions(network, &y, Some((network, &y)), &FitContext::default()).unwrap();
+            network.scores_of(&fitted).unwrap()
         })
         .collect();
     for other in &scores[1..] {
@@ -170,11 +172,11 @@ fn the_precision_and_the_noise_have_the_least_loss_on_the_validation_rows() {
     let network = NetworkFunctions::jacobians(z.view(), j.view()).unwrap();
     let few = NetworkFunctions::jacobians(z.view(), j.view()).unwrap().at(&[0, 1, 2]);
     let fitted = |prior| {
-        let laplace = FunctionLaplace { prior, ..FunctionLaplace::new(FunctionMethod::Functions) };
-        laplace.fit(&few, &y.select(&[0, 1, 2]), Some((&network, &y)), &FitContext::default()).unwrap()
+        let laplace = Laplace { prior, ..Laplace::new(GivenFunctions) };
+        laplace.fit_functions(&few, &y.select(&[0, 1, 2]), Some((&network, &y)), &FitContext::default()).unwrap()
     };
     let loss = |fitted: &FittedFunctionLaplace| {
-        let (mean, s) = (fitted.scores_at(&network).unwrap(), fitted.deviations_at(&network).unwrap().unwrap());
+        let (mean, s) = (network.scores_of(fitted).unwrap(), network.deviations_of(fitted).unwrap().unwrap());
         let terms = mean.iter().zip(&s).zip(y.values());
         terms.map(|((m, s), y)| 0.5 * ((y - m) / s).powi(2) + s.ln() + 0.5 * std::f64::consts::TAU.ln()).sum::<f64>()
             / 80.0
@@ -190,10 +192,10 @@ fn the_precision_and_the_noise_have_the_least_loss_on_the_validation_rows() {
     let (z, y) = (&z * 10.0, Target::Values(y.values().iter().map(|v| 10.0 * v).collect()));
     let tenfold = NetworkFunctions::jacobians(z.view(), j.view()).unwrap();
     let few = NetworkFunctions::jacobians(z.view(), j.view()).unwrap().at(&[0, 1, 2]);
-    let laplace = FunctionLaplace::new(FunctionMethod::Functions);
+    let laplace = Laplace::new(GivenFunctions);
     let some = y.select(&[0, 1, 2]);
-    let scaled = laplace.fit(&few, &some, Some((&tenfold, &y)), &FitContext::default()).unwrap();
-    let [a, b] = [best.deviations_at(&network), scaled.deviations_at(&tenfold)].map(|s| s.unwrap().unwrap());
+    let scaled = laplace.fit_functions(&few, &some, Some((&tenfold, &y)), &FitContext::default()).unwrap();
+    let [a, b] = [network.deviations_of(&best), tenfold.deviations_of(&scaled)].map(|s| s.unwrap().unwrap());
     close(&b.to_vec(), &(a * 10.0).to_vec(), 1e-6, "deviations");
 }
 
@@ -204,13 +206,14 @@ fn fits_on_halves_are_those_with_each_half_alone() {
     let network = NetworkFunctions::jacobians(z.view(), j.view()).unwrap();
     let halves = [(0..200).step_by(2).collect::<Vec<_>>(), (1..200).step_by(2).collect()];
     let parts = halves.each_ref().map(|rows| (network.clone().at(rows), y.select(rows)));
-    for method in FunctionMethod::all(3) {
-        let laplace = FunctionLaplace { tempered: true, ..FunctionLaplace::new(method) };
+    let leading = Eigenfunctions { functions: 3, rows: 1 };
+    for method in [Method::from(Map), Temperature.into(), GivenFunctions.into(), leading.into()] {
+        let laplace = Laplace { tempered: true, ..Laplace::new(method) };
         let choices = parts.each_ref().map(|(network, y)| Some((network, y)));
-        let fits = laplace.fit_on(&network, &y, &choices, &FitContext::default()).unwrap();
-        let scores = |fitted: &FittedFunctionLaplace| fitted.scores_at(&network).unwrap();
+        let fits = laplace.fit_functions_on(&network, &y, &choices, &FitContext::default()).unwrap();
+        let scores = |fitted: &FittedFunctionLaplace| network.scores_of(fitted).unwrap();
         for (fitted, part) in fits.iter().zip(choices) {
-            let alone = laplace.fit(&network, &y, part, &FitContext::default()).unwrap();
+            let alone = laplace.fit_functions(&network, &y, part, &FitContext::default()).unwrap();
             assert_eq!(scores(fitted), scores(&alone), "{}", method.name());
         }
         assert!(scores(&fits[0]) != scores(&fits[1]), "{}", method.name());
@@ -223,23 +226,23 @@ fn classes_with_a_temperature_and_draws_and_a_file() {
     let sharp = &z * 3.0;
     let network = NetworkFunctions::jacobians(sharp.view(), j.view()).unwrap();
     let fit =
-        |laplace: FunctionLaplace| laplace.fit(&network, &y, Some((&network, &y)), &FitContext::default()).unwrap();
+        |laplace: Laplace| laplace.fit_functions(&network, &y, Some((&network, &y)), &FitContext::default()).unwrap();
     // Targets are drawn from the logits before they were multiplied by three.
-    let temperature = fit(FunctionLaplace::new(FunctionMethod::Temperature));
+    let temperature = fit(Laplace::new(Temperature));
     assert!((temperature.temperature - 3.0).abs() < 0.8, "{}", temperature.temperature);
-    let plain = FunctionLaplace::new(FunctionMethod::Functions);
-    let drawn = fit(FunctionLaplace { predictive: Predictive::Sampling { count: 4000 }, tempered: true, ..plain });
-    let probit = fit(FunctionLaplace { tempered: true, ..plain });
-    let [a, b] = [&drawn, &probit].map(|f| f.probabilities(f.scores_at(&network).unwrap().view()).unwrap());
+    let plain = Laplace::new(GivenFunctions);
+    let drawn = fit(Laplace { predictive: Predictive::Sampling { count: 4000 }, tempered: true, ..plain });
+    let probit = fit(Laplace { tempered: true, ..plain });
+    let [a, b] = [&drawn, &probit].map(|f| f.probabilities(network.scores_of(f).unwrap().view()).unwrap());
     assert!((&a - &b).iter().all(|v| v.abs() < 0.1));
     let (_folder, path) = scratch("m.mercer");
     drawn.save(&path).unwrap();
     let again = FittedFunctionLaplace::load(&path, Device::Cpu).unwrap();
-    assert_eq!(again.scores_at(&network).unwrap(), drawn.scores_at(&network).unwrap());
+    assert_eq!(network.scores_of(&again).unwrap(), network.scores_of(&drawn).unwrap());
     // A class without a row is still an output.
     let few = Target::Values(vec![0.0, 2.0, 2.0, 0.0]);
     let four = NetworkFunctions::jacobians(sharp.slice(s![..4, ..]), j.slice(s![..4, .., ..])).unwrap();
-    let fitted = plain.fit(&four, &few, Some((&four, &few)), &FitContext::default()).unwrap();
+    let fitted = plain.fit_functions(&four, &few, Some((&four, &few)), &FitContext::default()).unwrap();
     assert_eq!(fitted.classes, ["0", "1", "2"]);
 }
 
@@ -250,24 +253,24 @@ fn what_does_not_fit_is_said() {
     says(NetworkFunctions::samples(z.view(), j.view()), &["[20, 2, 3]", "[S, 20, 2]"]);
     says(NetworkFunctions::jacobians(z.slice(s![..4, ..]), j.view()), &["[20, 2, 3]", "[4, 2, P]"]);
     let network = NetworkFunctions::jacobians(z.view(), j.view()).unwrap();
-    let laplace = FunctionLaplace::new(FunctionMethod::Functions);
-    says(laplace.fit(&network, &y, None, &context), &["not trained on"]);
-    let likelihood = FunctionLaplace { prior: Prior::Likelihood, ..laplace };
-    says(likelihood.fit(&network, &y, None, &context), &["norm of the parameters", "validation"]);
+    let laplace = Laplace::new(GivenFunctions);
+    says(laplace.fit_functions(&network, &y, None, &context), &["not trained on"]);
+    let likelihood = Laplace { prior: Prior::Likelihood, ..laplace };
+    says(likelihood.fit_functions(&network, &y, None, &context), &["norm of the parameters", "validation"]);
     let three = Target::Classes { labels: vec![0; 20], names: ["a", "b", "c"].map(String::from).into() };
-    says(laplace.fit(&network, &three, None, &context), &["2 outputs", "3 classes"]);
+    says(laplace.fit_functions(&network, &three, None, &context), &["2 outputs", "3 classes"]);
     let short = Target::Values(vec![1.0; 3]);
-    says(laplace.fit(&network, &short, None, &context), &["3 targets", "20 rows"]);
+    says(laplace.fit_functions(&network, &short, None, &context), &["3 targets", "20 rows"]);
     // Labels that are no positions among the names, such as −1 read as an unsigned number.
     for label in [2, usize::MAX] {
         let labels = (0..20).map(|i| if i == 6 { label } else { i % 2 }).collect();
         let wrong = Target::Classes { labels, names: vec!["0".into(), "1".into()] };
-        says(laplace.fit(&network, &wrong, None, &context), &["row 7", "numbered from 0 to 1"]);
+        says(laplace.fit_functions(&network, &wrong, None, &context), &["row 7", "numbered from 0 to 1"]);
     }
     let mut broken = j.clone();
     broken[[4, 1, 2]] = f64::NAN;
     let network = NetworkFunctions::jacobians(z.view(), broken.view()).unwrap();
-    says(laplace.fit(&network, &y, Some((&network, &y)), &context), &["row 5", "NaN"]);
+    says(laplace.fit_functions(&network, &y, Some((&network, &y)), &context), &["row 5", "NaN"]);
     // 40 000 functions would take 51 GB; it is said before they are read.
     let (_folder, path) = scratch("j.npy");
     write_npy(&path, Array2::<f32>::zeros((3, 40_000)).view()).unwrap();
@@ -276,6 +279,6 @@ fn what_does_not_fit_is_said() {
     let many = NetworkFunctions::jacobians(outputs.view(), mapped).unwrap();
     let small = FitContext { budget: Budget::parse("1GiB").unwrap(), ..FitContext::default() };
     let y = Target::Values(vec![1.0, 2.0, 3.0]);
-    says(laplace.fit(&many, &y, Some((&many, &y)), &small), &["40000 functions", "fewer functions"]);
+    says(laplace.fit_functions(&many, &y, Some((&many, &y)), &small), &["40000 functions", "fewer functions"]);
     assert_eq!(many.rows(1..2).unwrap().index_axis(Axis(0), 0)[0], 2.0);
 }

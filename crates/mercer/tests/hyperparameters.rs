@@ -10,8 +10,7 @@ use mercer::{Device, FitContext};
 use ndarray::{Array1, Array2};
 
 fn normals(n: usize, d: usize, seed: u64) -> Array2<f64> {
-    let mut rng = Rng::new(seed);
-    Array2::from_shape_simple_fn((n, d), || rng.normal())
+    Rng::new(seed).normals((n, d))
 }
 
 const LENGTHSCALES: [f64; 3] = [0.5, 2.0, 7.0];

@@ -221,8 +221,8 @@ fn sampled_wide_networks_have_this_covariance() {
     let want = matrix(&kernel, x.view());
     let mut rng = Rng::new(3);
     let mut layer = |y: &Array2<f64>, outputs: usize| {
-        let w = Array2::from_shape_simple_fn((y.ncols(), outputs), || rng.normal());
-        let b = Array2::from_shape_simple_fn((1, outputs), || rng.normal());
+        let w = rng.normals((y.ncols(), outputs));
+        let b = rng.normals((1, outputs));
         y.dot(&w) * (1.5 / y.ncols() as f64).sqrt() + b * 0.1f64.sqrt()
     };
     let mut sum = Array2::<f64>::zeros((3, 3));

@@ -85,7 +85,7 @@ fn operator_contract(operator: &dyn Operator, dense: &Array2<f64>, tolerance: f6
     assert_eq!(dense.dim(), (n, n), "{what}");
     let mut rng = Rng::new(4);
     for columns in [1, 5] {
-        let v = Array2::from_shape_simple_fn((n, columns), || rng.normal());
+        let v = rng.normals((n, columns));
         assert_close(&operator.apply(v.view()).unwrap(), &dense.dot(&v), tolerance, what);
     }
     let (rows, columns) = (rng.sample(n, 20), rng.sample(n, 30));
@@ -95,14 +95,14 @@ fn operator_contract(operator: &dyn Operator, dense: &Array2<f64>, tolerance: f6
     assert_close(&diagonal, &dense.diag().to_owned().insert_axis(Axis(1)), tolerance, what);
     assert_close(&operator.to_dense(&mercer::Silent).unwrap(), dense, tolerance, what);
     let (some, others) = (n / 2..n, 0..n / 2);
-    let v = Array2::from_shape_simple_fn((others.len(), 3), || rng.normal());
+    let v = rng.normals((others.len(), 3));
     let want = dense.slice(s![some.clone(), others.clone()]).dot(&v);
     assert_close(&operator.product(some, others, v.view()).unwrap(), &want, tolerance, what);
     // Parts by list and by range, on panels; the error of a sum is relative to that of the magnitudes of its terms.
     let (some, others) = (Part::Rows(&rows), Part::Rows(&columns));
     for (a, b) in [(&some, &Part::All), (&Part::Range(n / 3..n), &others), (&others, &some)] {
         let want = dense.select(Axis(0), &a.list(n)).select(Axis(1), &b.list(n));
-        let v = Array2::from_shape_simple_fn((want.ncols(), 2), || rng.normal());
+        let v = rng.normals((want.ncols(), 2));
         let got = operator.product_panel(a, b, &v.clone().into()).unwrap().into_host().unwrap();
         let size = want.mapv(f64::abs).dot(&v.mapv(f64::abs)) + 1e-300;
         assert_close(&((got - want.dot(&v)) / &size + 1.0), &Array2::ones(size.dim()), tolerance, what);
@@ -112,7 +112,7 @@ fn operator_contract(operator: &dyn Operator, dense: &Array2<f64>, tolerance: f6
     // On some of its points it is the sub-matrix.
     let part = operator.restricted(&rows).unwrap();
     let sub = dense.select(Axis(0), &rows).select(Axis(1), &rows);
-    let v = Array2::from_shape_simple_fn((rows.len(), 2), || rng.normal());
+    let v = rng.normals((rows.len(), 2));
     assert_close(&part.apply(v.view()).unwrap(), &sub.dot(&v), tolerance, what);
     assert_close(&part.to_dense(&mercer::Silent).unwrap(), &sub, tolerance, what);
 }

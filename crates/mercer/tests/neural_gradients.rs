@@ -26,7 +26,7 @@ struct Setting {
 impl Setting {
     fn new(kind: Kind, k: usize) -> Setting {
         let mut rng = Rng::new(11);
-        let x = Array2::from_shape_simple_fn((BATCH, 2), || rng.normal());
+        let x = rng.normals((BATCH, 2));
         let functions = kind.functions(NETWORKS, 2, k, Device::Cpu, &Rng::new(5)).unwrap();
         let kernel = on_own(&kernel("rbf(1)"), x);
         let points = kernel.x().select(&sample_rows(&mut rng.clone(), BATCH, BATCH)).into_f64();

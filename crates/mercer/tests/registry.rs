@@ -2,7 +2,8 @@
 
 use mercer::apply::{EmbeddingTask, ProcessTask, Regression, RegressionTask};
 use mercer::kernel::Expression;
-use mercer::learn;
+use mercer::laplace::NetworkKind;
+use mercer::learn::{self, Snapshots};
 use mercer::operator::{Budget, Precision};
 use mercer::options::{Builds, Family, Kind, Opt, Options, Spelling};
 use mercer::spectrum::Size;
@@ -62,9 +63,14 @@ fn every_method_goes_by_its_name_and_by_its_aliases() {
     assert!(refusal("nystroem", Options::none()).contains("did you mean 'nystrom'?"));
 }
 
-/// The contract of a family: its entries take their own options, and refuse all others and values out of range by name.
+/// The contract of a family: the entries that are for what is known take their own options, and refuse all others and values out of range by name.
 fn keeps_the_contract<T: Builds>(family: &Family<T>, known: &T) {
-    for entry in &family.entries {
+    keeps_the_contract_where(family, known, |_| true);
+}
+
+/// The same of the entries of some names.
+fn keeps_the_contract_where<T: Builds>(family: &Family<T>, known: &T, of: impl Fn(&str) -> bool) {
+    for entry in family.entries.iter().filter(|entry| of(entry.name) && known.check(entry).is_ok()) {
         for option in family.options() {
             for spelling in [Spelling::Program, Spelling::Python] {
                 let options = given(option.name, taken(option), spelling);
@@ -94,67 +100,6 @@ fn keeps_the_contract<T: Builds>(family: &Family<T>, known: &T) {
 #[test]
 fn methods_for_eigenpairs_keep_the_contract() {
     keeps_the_contract(learn::spectra(), &SIZE);
-}
-
-fn process_task(n: usize, classes: bool, functions: bool) -> ProcessTask {
-    let kernel = Expression::parse("rbf(lengthscale=auto)").unwrap();
-    ProcessTask { kernel, n, d: 50, classes, functions, budget: Budget::of(8 << 30) }
-}
-
-#[test]
-fn processes_keep_the_contract() {
-    keeps_the_contract(learn::processes(), &process_task(300, false, false));
-}
-
-#[test]
-fn embeddings_keep_the_contract() {
-    keeps_the_contract(learn::embeddings(), &EmbeddingTask::new(2, None));
-}
-
-/// What an embedding has no use for beside what it was given is refused by name.
-#[test]
-fn embeddings_refuse_what_does_not_go_together() {
-    let refusal = |task: &EmbeddingTask, name: &str, options| refused(learn::embeddings(), task, name, options);
-    let kernel = EmbeddingTask::new(2, Some(Expression::parse("rbf(2)").unwrap()));
-    let said = refusal(&kernel, "laplacian", given("neighbours", json!(5), Spelling::Program));
-    assert_eq!(said, "--neighbours and --kernel cannot be given together");
-    let both = Map::from_iter([("solver".to_owned(), json!("exact")), ("tolerance".to_owned(), json!(1e-8))]);
-    let said = refusal(&kernel, "kpca", Options::new(both, Spelling::Python));
-    assert!(said.starts_with("tolerance is for the solver krylov"), "{said}");
-    let said = refusal(&EmbeddingTask::of_matrix(2), "diffusion", Options::none());
-    assert!(said.contains("diffusion needs points"), "{said}");
-}
-
-/// The choice of a process follows the rows, the target and the memory, and says why in the words of the face.
-#[test]
-fn the_posterior_suits_the_rows() {
-    let why = |task: &ProcessTask, options| learn::processes().build("auto", options, task).unwrap().why;
-    let by_rows = |n| why(&process_task(n, false, false), Options::none()).unwrap();
-    assert_eq!(by_rows(8000), "method exact: 8000 rows are few enough for the posterior given all of them");
-    assert_eq!(
-        by_rows(8001),
-        "method nystrom: 8001 rows are too many for the exact posterior in seconds (--method cg takes all of them); 1000 landmarks stand for them"
-    );
-    let small = ProcessTask { budget: Budget::of(1 << 20), ..process_task(600, false, false) };
-    assert_eq!(
-        why(&small, Options::new(Map::new(), Spelling::Python)).unwrap(),
-        "method nystrom: the matrix of 600 rows does not fit the memory (method='cg' takes all without it); 600 landmarks stand for them"
-    );
-    let rank = || given("rank", json!(20), Spelling::Python);
-    assert_eq!(
-        why(&process_task(300, false, false), rank()).unwrap(),
-        "method nystrom: rank was given; 20 landmarks stand for them"
-    );
-    assert_eq!(why(&process_task(9000, true, false), Options::none()), None);
-    let sampled = |n| why(&process_task(n, false, true), Options::none()).unwrap();
-    assert!(sampled(50).starts_with("method linear: 50 rows are more than the 50 functions"), "{}", sampled(50));
-    assert_eq!(sampled(49), "method exact: 49 rows are fewer than the 50 functions");
-    for task in [process_task(300, true, false), process_task(300, false, true)] {
-        let said = refused(learn::processes(), &task, "auto", rank());
-        assert!(said.starts_with("rank is for numbers under a kernel"), "{said}");
-        let said = refused(learn::processes(), &task, "nystrom", Options::none());
-        assert!(said.contains("the method nystrom ") && said.contains("; use "), "{said}");
-    }
 }
 
 fn regression_task() -> RegressionTask {
@@ -222,6 +167,109 @@ fn regressions_do_what_they_say() {
     assert!(with("auto", json!({"solver": "cg"})).in_blocks().is_err());
     let said = regression("ridge", json!({"rank": 5}), &matrix()).err().unwrap();
     assert!(said.starts_with("--rank is for points and a kernel expression"), "{said}");
+}
+
+fn process_task(n: usize, classes: bool, functions: bool) -> ProcessTask {
+    let kernel = Expression::parse("rbf(lengthscale=auto)").unwrap();
+    ProcessTask { kernel, n, d: 50, classes, functions, budget: Budget::of(8 << 30) }
+}
+
+#[test]
+fn processes_keep_the_contract() {
+    keeps_the_contract(learn::processes(), &process_task(300, false, false));
+}
+
+#[test]
+fn embeddings_keep_the_contract() {
+    keeps_the_contract(learn::embeddings(), &EmbeddingTask::new(2, None));
+}
+
+/// What an embedding has no use for beside what it was given is refused by name.
+#[test]
+fn embeddings_refuse_what_does_not_go_together() {
+    let refusal = |task: &EmbeddingTask, name: &str, options| refused(learn::embeddings(), task, name, options);
+    let kernel = EmbeddingTask::new(2, Some(Expression::parse("rbf(2)").unwrap()));
+    let said = refusal(&kernel, "laplacian", given("neighbours", json!(5), Spelling::Program));
+    assert_eq!(said, "--neighbours and --kernel cannot be given together");
+    let both = Map::from_iter([("solver".to_owned(), json!("exact")), ("tolerance".to_owned(), json!(1e-8))]);
+    let said = refusal(&kernel, "kpca", Options::new(both, Spelling::Python));
+    assert!(said.starts_with("tolerance is for the solver krylov"), "{said}");
+    let said = refusal(&EmbeddingTask::of_matrix(2), "diffusion", Options::none());
+    assert!(said.contains("diffusion needs points"), "{said}");
+}
+
+/// The choice of a process follows the rows, the target and the memory, and says why in the words of the face.
+#[test]
+fn the_posterior_suits_the_rows() {
+    let why = |task: &ProcessTask, options| learn::processes().build("auto", options, task).unwrap().why;
+    let by_rows = |n| why(&process_task(n, false, false), Options::none()).unwrap();
+    assert_eq!(by_rows(8000), "method exact: 8000 rows are few enough for the posterior given all of them");
+    assert_eq!(
+        by_rows(8001),
+        "method nystrom: 8001 rows are too many for the exact posterior in seconds (--method cg takes all of them); 1000 landmarks stand for them"
+    );
+    let small = ProcessTask { budget: Budget::of(1 << 20), ..process_task(600, false, false) };
+    assert_eq!(
+        why(&small, Options::new(Map::new(), Spelling::Python)).unwrap(),
+        "method nystrom: the matrix of 600 rows does not fit the memory (method='cg' takes all without it); 600 landmarks stand for them"
+    );
+    let rank = || given("rank", json!(20), Spelling::Python);
+    assert_eq!(
+        why(&process_task(300, false, false), rank()).unwrap(),
+        "method nystrom: rank was given; 20 landmarks stand for them"
+    );
+    assert_eq!(why(&process_task(9000, true, false), Options::none()), None);
+    let sampled = |n| why(&process_task(n, false, true), Options::none()).unwrap();
+    assert!(sampled(50).starts_with("method linear: 50 rows are more than the 50 functions"), "{}", sampled(50));
+    assert_eq!(sampled(49), "method exact: 49 rows are fewer than the 50 functions");
+    for task in [process_task(300, true, false), process_task(300, false, true)] {
+        let said = refused(learn::processes(), &task, "auto", rank());
+        assert!(said.starts_with("rank is for numbers under a kernel"), "{said}");
+        let said = refused(learn::processes(), &task, "nystrom", Options::none());
+        assert!(said.contains("the method nystrom ") && said.contains("; use "), "{said}");
+    }
+}
+
+#[test]
+fn posteriors_keep_the_contract_for_every_kind_of_network() {
+    for (number, functions) in [(false, false), (true, false), (false, true), (true, true)] {
+        keeps_the_contract_where(learn::posteriors(), &NetworkKind { number, functions }, |entry| {
+            !(number && entry == "temperature")
+        });
+    }
+    let said = |name: &str, number: bool, functions: bool| {
+        refused(learn::posteriors(), &NetworkKind { number, functions }, name, Options::none())
+    };
+    assert!(said("temperature", true, false).contains("scales logits of classes"));
+    assert!(
+        said("kfac", false, true)
+            .contains("needs the network itself; for its outputs and functions alone there are auto, map")
+    );
+    assert!(said("functions", false, false).contains("given by its outputs and functions"));
+    assert!(said("laplace", false, false).contains("last-layer-kfac"));
+    let options = given("prior", json!("likelihood"), Spelling::Python);
+    let kind = NetworkKind { number: false, functions: true };
+    assert!(refused(learn::posteriors(), &kind, "functions", options).ends_with("use prior='validation'"));
+    let options = given("count", json!(5), Spelling::Python);
+    assert_eq!(refused(learn::posteriors(), &kind, "auto", options), "there is no option count; it is functions now");
+}
+
+#[test]
+fn what_is_made_of_snapshots_keeps_the_contract() {
+    let snapshots = Snapshots { count: 8, members: 3, hidden: true };
+    keeps_the_contract(learn::trajectories(), &snapshots);
+    let none = Snapshots { members: 0, ..snapshots };
+    let said = refused(learn::trajectories(), &none, "ensemble-tempered", Options::none());
+    assert_eq!(said, "--method ensemble-tempered needs the networks of several runs; name their files by --ensemble");
+    let both = [("draws".to_owned(), json!(5)), ("probit".to_owned(), json!(true))];
+    let both = Options::new(Map::from_iter(both), Spelling::Program);
+    assert_eq!(refused(learn::trajectories(), &none, "auto", both), "--probit and --draws cannot be given together");
+    let names = |known: &Snapshots| {
+        let built = learn::trajectories().build("auto", Options::none(), known).unwrap();
+        built.all.iter().map(|candidate| candidate.names[0]).collect::<Vec<_>>()
+    };
+    assert_eq!(names(&none), ["map", "swa", "swag", "snapshots", "eigenfunctions", "ritz"]);
+    assert_eq!(names(&Snapshots { hidden: false, ..none }), ["map", "swa", "swag", "snapshots", "eigenfunctions"]);
 }
 
 #[test]

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 const ENGINE: [&str; 10] = ["error", "syntax", "simd", "special", "rng", "dense", "compute", "group", "linalg", "net"];
 
 /// The rooms of the library; those of the engine, which `lib.rs` names, are below all of them.
-const LIBRARY: [&str; 20] = [
+const LIBRARY: [&str; 21] = [
     "finite",
     "free_memory",
     "precision",
@@ -24,6 +24,7 @@ const LIBRARY: [&str; 20] = [
     "bundle",
     "kernel",
     "training",
+    "measures",
     "operator",
     "spectrum",
     "apply",
@@ -35,6 +36,17 @@ const LIBRARY: [&str; 20] = [
     "learn",
 ];
 
+/// The folders of sources of the workspace.
+const CRATES: [&str; 7] = [
+    "mercer-engine/src",
+    "mercer/src",
+    "mercer-lab/src",
+    "mercer-figure/src",
+    "mercer-cli/src",
+    "mercer-python/src",
+    "mercer/tests",
+];
+
 #[test]
 fn a_room_of_the_engine_uses_those_below_it() {
     check("mercer-engine", &ENGINE);
@@ -43,6 +55,35 @@ fn a_room_of_the_engine_uses_those_below_it() {
 #[test]
 fn a_room_of_the_library_uses_those_below_it() {
     check("mercer", &LIBRARY);
+}
+
+/// Every source begins with what it is about.
+#[test]
+fn every_source_says_what_it_is_about() {
+    for folder in CRATES {
+        for file in files(&crates().join(folder)) {
+            let text = fs::read_to_string(&file).unwrap();
+            let first = text.lines().next().unwrap_or_default();
+            assert!(first.starts_with("//! ") && first.len() > 12, "{} begins with {first:?}", file.display());
+        }
+    }
+}
+
+/// What a message advises is a value ([`mercer::Advice`]), never its words alone.
+#[test]
+fn advice_in_messages_is_typed() {
+    for advice in mercer::Advice::ALL {
+        let mut given = 0;
+        for file in files(&crates().join("mercer-engine/src")).into_iter().chain(files(&crates().join("mercer/src"))) {
+            let text = fs::read_to_string(&file).unwrap();
+            given += text.matches(&format!("advice!({advice:?})")).count();
+            let is_code = |line: &&str| !line.trim_start().starts_with("//");
+            let words = text.lines().filter(is_code).find(|line| line.contains(advice.phrase()));
+            let defined = file.ends_with("mercer-engine/src/advice.rs");
+            assert!(defined || words.is_none(), "{}: write advice!({advice:?}) in {words:?}", file.display());
+        }
+        assert!(given > 0, "no message gives the advice {advice:?}");
+    }
 }
 
 /// The check itself finds what it is for.
@@ -86,7 +127,7 @@ fn a_use_of_a_room_above_is_found() {
 
 /// Fails on uses in `crates/NAME/src` that go upwards, and on rooms that are not in the list.
 fn check(name: &str, order: &[&str]) {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(name).join("src");
+    let source = crates().join(name).join("src");
     let lib = fs::read_to_string(source.join("lib.rs")).unwrap();
     let rooms = Rooms::of(&lib, order);
     let mut wrong = vec![];
@@ -109,6 +150,11 @@ fn check(name: &str, order: &[&str]) {
         }
     }
     assert!(wrong.is_empty(), "uses against the direction:\n{}", wrong.join("\n"));
+}
+
+/// The folder of all crates.
+fn crates() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
 /// The sources in a folder and in those below it, in a fixed order.

@@ -287,13 +287,13 @@ fn the_ntk_as_an_operator_is_its_dense_matrix() {
     let mut rng = Rng::new(2);
     let net = Network::parse("dense(24) tanh dense(3)", 2, 1).unwrap();
     let theta = net.init(Device::Cpu, &rng).unwrap();
-    let x = tensor(Array2::from_shape_simple_fn((30, 2), || rng.normal()).view());
+    let x = tensor(rng.normals((30, 2)).view());
     let exact = EmpiricalNtk::new(&net, &theta).unwrap().exact(&x, None, &[0, 1, 2]).unwrap();
     let dense = Array2::from_shape_fn((90, 90), |(a, b)| f64::from(exact[[a / 3, b / 3, a % 3, b % 3]]));
     let operator = NtkOperator::new(EmpiricalNtk::new(&net, &theta).unwrap(), x).unwrap();
     let scale = largest(&dense);
     let close = |a: &Array2<f64>, b: &Array2<f64>, scale: f64| worst(a, b) < 1e-5 * scale;
-    let v = Array2::from_shape_simple_fn((90, 2), || rng.normal());
+    let v = rng.normals((90, 2));
     assert!(close(&operator.apply(v.view()).unwrap(), &dense.dot(&v), 90.0 * scale));
     assert_eq!(operator.apply(Array2::zeros((90, 1)).view()).unwrap(), Array2::<f64>::zeros((90, 1)));
     let (rows, columns) = ([7, 3, 88, 7], [0, 45]);

@@ -31,8 +31,7 @@ fn points(n: usize, d: usize) -> Array2<f64> {
 }
 
 fn vectors(n: usize, b: usize) -> Array2<f64> {
-    let mut rng = Rng::new(4);
-    Array2::from_shape_simple_fn((n, b), || rng.normal())
+    Rng::new(4).normals((n, b))
 }
 
 fn close(got: &Array2<f64>, want: &Array2<f64>, tolerance: f64, what: &str) {

@@ -146,7 +146,7 @@ struct Setting {
 impl Setting {
     fn new(objective: PairObjective) -> Setting {
         let mut rng = Rng::new(4);
-        let x = Array2::from_shape_simple_fn((BATCH, 2), || rng.normal());
+        let x = rng.normals((BATCH, 2));
         let near = x.mapv(|v| v + 0.3 * rng.normal());
         Setting { pairs: ViewPairs::given(x.view(), near.view()).unwrap(), functions: functions(objective, NET, 2, 5) }
     }

@@ -6,9 +6,9 @@ use crate::program::context::Context;
 use crate::program::output::{NewFile, Output};
 use crate::text;
 use clap::Args;
-use mercer::Result;
 use mercer::classifier::{Classifier, Errors, Quality, Scores};
 use mercer::data::Target;
+use mercer::{Error, Result};
 use ndarray::Axis;
 use serde_json::json;
 use std::path::PathBuf;
@@ -58,7 +58,8 @@ impl Evaluate {
             if let Some(out) = &out {
                 out.predictions(&Target::Values(predicted))?;
             }
-            Quality::Numbers(Errors::of(&scored, &data.target()?.values()))
+            let found = Errors::of(&scored, &data.target()?.values());
+            Quality::Numbers(found.ok_or_else(|| Error::input("there are no rows to score"))?)
         } else {
             let logits = classifier.logits(&rows.x)?;
             let data = labelled(rows, context).with_classes()?;

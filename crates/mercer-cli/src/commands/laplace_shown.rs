@@ -4,25 +4,44 @@ use super::laplace::Laplace;
 use crate::program::context::Context;
 use crate::program::output::Output;
 use crate::show::posterior::Rows;
-use crate::show::uncertainty::{Judged, Judgement, chosen};
+use crate::show::uncertainty::{Judgement, why};
 use crate::show::uncertainty_page::page;
+use crate::text;
 use mercer::Result;
-use mercer::apply::{Predict, SavedPredict};
+use mercer::apply::Predict;
 use mercer::data::Schema;
+use mercer::error::human_bytes;
+use mercer::learn::{Comparison, Estimated, LeftOut, Plan, Sample, Samples};
 use serde_json::json;
-
-/// A fitted method, and what it is worth.
-pub(super) struct Outcome {
-    pub name: &'static str,
-    pub model: Box<dyn SavedPredict>,
-    pub judged: Judged,
-}
 
 /// What was fitted on, validated on and measured on.
 pub(super) struct Counts {
-    pub fit: usize,
-    pub validation: usize,
-    pub measured: usize,
+    fit: usize,
+    validation: usize,
+    measured: usize,
+}
+
+impl Counts {
+    pub fn of<R: Sample>(rows: &Samples<R>) -> Counts {
+        Counts { fit: rows.fit.n(), validation: rows.validation.n(), measured: rows.measured().n() }
+    }
+}
+
+/// What each method takes for so many rows, and why some are left out; with the time of a prediction, in passes, where it differs.
+pub(super) fn table(plan: &Plan, rows: String, predicts: bool) -> String {
+    let row = |Estimated { name, cost, seconds, left_out }: &Estimated| {
+        let remark = match left_out {
+            Some(LeftOut::Memory) => "left out: too little memory".into(),
+            Some(LeftOut::Time) => format!("left out; --method {name} fits it"),
+            None => String::new(),
+        };
+        let predict = predicts.then(|| format!("{}× the network", text::number(cost.predict, 2)));
+        let cells = [(*name).into(), human_bytes(cost.bytes), text::seconds(*seconds)];
+        cells.into_iter().chain(predict).chain([remark]).collect()
+    };
+    let headings = ["method", "memory", "time"].into_iter().chain(predicts.then_some("prediction")).chain(["remark"]);
+    let cells: Vec<Vec<String>> = plan.estimates.iter().map(row).collect();
+    format!("estimated for {rows}:\n{}", text::table(&headings.collect::<Vec<_>>(), &cells).trim_end())
 }
 
 impl Laplace {
@@ -36,24 +55,33 @@ impl Laplace {
     /// themselves, where models are functions of them.
     pub(super) fn finish(
         &self,
-        all: &[Outcome],
+        found: &Comparison,
         counts: Counts,
         table: Option<(&Schema, &Rows)>,
         [out, report]: [Option<Output>; 2],
         context: &Context,
     ) -> Result<()> {
-        let judged: Vec<&Judged> = all.iter().map(|outcome| &outcome.judged).collect();
-        let (chosen, why) = chosen(&judged, &self.method, counts.validation);
-        let judged = Judgement::new(judged.into_iter(), chosen, context.seed);
+        for (name, error) in &found.left_out {
+            context.warn(format_args!("{name} is left out: {error}"));
+        }
+        for compared in &found.all {
+            compared
+                .model
+                .notes()
+                .iter()
+                .for_each(|note| context.warn(format_args!("{}: {note}", compared.judged.name)));
+        }
+        let why = why(found, self.method, counts.validation);
+        let judged = Judgement::new(found, context.seed);
         let warnings = judged.warnings();
         warnings.iter().for_each(|warning| context.warn(warning));
         if let Some(out) = &out {
-            context.written(out, all[chosen].model.write(table.map(|(schema, _)| schema), out.path()));
+            context.written(out, found.all[found.kept].model.write(table.map(|(schema, _)| schema), out.path()));
         }
         let rows = self.validation_rows.measured_on();
         if let Some(report) = &report {
             let models: Vec<(&str, &dyn Predict)> =
-                all.iter().map(|outcome| (outcome.name, &*outcome.model as &dyn Predict)).collect();
+                found.all.iter().map(|compared| (compared.judged.name, &*compared.model as &dyn Predict)).collect();
             let drawn = table.map(|(_, rows)| rows.drawn(&models)).transpose()?.flatten();
             let of = if self.files.given() { self.files.logits[0].clone() } else { self.first.clone() };
             let title = format!("Uncertainty of {of} on {}", self.source());
@@ -63,7 +91,7 @@ impl Laplace {
         let object = json!({
             "network": self.data.as_ref().map(|_| &self.first), "logits": self.files.logits, "data": self.source(),
             "n": counts.fit, "validation": counts.validation, "measured_on": rows, "rows": counts.measured,
-            "method": all[chosen].name, "why": why, "methods": judged.objects(), "warnings": warnings, "out": out, "report": report,
+            "method": found.all[found.kept].judged.name, "why": why, "methods": judged.objects(), "warnings": warnings, "out": out, "report": report,
         });
         context.costly_result(&object, || format!("{}\n{}\n", judged.table(), why))
     }

@@ -17,7 +17,6 @@ pub mod laplace;
 mod laplace_functions;
 mod laplace_shown;
 pub mod ntk;
-pub mod plan;
 pub mod predict;
 pub mod predict_blocks;
 pub mod probe;

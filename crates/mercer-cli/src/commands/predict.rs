@@ -163,14 +163,11 @@ impl Predict {
 
 fn of_network(network: &Classifier, data: &Dataset) -> Result<Predictions> {
     if network.number.is_some() {
-        let values = Target::Values(network.predict(data.x.to_f64().view())?);
+        let values = Target::Values(network.predict(&data.x)?);
         return Ok(Predictions { values, scores: None, probabilities: None, deviations: None });
     }
-    let logits = network.logits(data.x.to_f64().view())?.mapv(f64::from);
-    let largest =
-        |row: ndarray::ArrayView1<f64>| (0..row.len()).fold(0, |best, c| if row[c] > row[best] { c } else { best });
-    let labels = logits.rows().into_iter().map(largest).collect();
-    let values = Target::Classes { labels, names: network.classes.clone() };
+    let logits = network.logits(&data.x)?.mapv(f64::from);
+    let values = Target::of_scores(logits.view(), &network.classes);
     let probabilities = Some(softmax_rows(logits.clone()));
     Ok(Predictions { values, probabilities, scores: Some(logits), deviations: None })
 }

@@ -10,6 +10,7 @@
 use super::shell::subcommand;
 use crate::args::Cli;
 use crate::program::context::Context;
+use crate::program::output::writes;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, CommandFactory};
 use mercer::data::write_atomically;
@@ -145,7 +146,10 @@ pub fn save(path: &Path, matches: &ArgMatches) -> Result<()> {
             many => lines.push(format!("{} = [{}]", long(argument), many.join(", "))),
         }
     }
-    write_atomically(path, |w| w.write_all((lines.join("\n") + "\n").as_bytes()))
+    match writes() {
+        true => write_atomically(path, |w| w.write_all((lines.join("\n") + "\n").as_bytes())),
+        false => Ok(()),
+    }
 }
 
 /// A flag or a whole number as it is, anything else as a text.

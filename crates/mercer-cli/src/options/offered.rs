@@ -6,7 +6,8 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, value_parser};
 use mercer::Result;
 use mercer::apply::{EmbeddingTask, ProcessTask, RegressionTask};
-use mercer::learn;
+use mercer::laplace::NetworkKind;
+use mercer::learn::{self, Snapshots};
 use mercer::options::{Builds, Family, Kind, Opt, Options, Spelling};
 use mercer::spectrum::Size;
 use serde_json::{Map, Value};
@@ -51,6 +52,18 @@ impl Offered for ProcessTask {
 impl Offered for EmbeddingTask {
     fn family() -> &'static Family<EmbeddingTask> {
         learn::embeddings()
+    }
+}
+
+impl Offered for NetworkKind {
+    fn family() -> &'static Family<NetworkKind> {
+        learn::posteriors()
+    }
+}
+
+impl Offered for Snapshots {
+    fn family() -> &'static Family<Snapshots> {
+        learn::trajectories()
     }
 }
 
@@ -116,6 +129,11 @@ fn argument<T: Offered>(option: &'static Opt) -> Arg {
     let heading = T::heading(takers.iter().any(|entry| entry.can.trains));
     let argument = Arg::new(option.name).long(option.name).aliases(option.aliases.to_vec());
     let argument = argument.visible_aliases(option.also.to_vec()).help(help);
+    // An option of one letter is short, too.
+    let argument = match option.name.as_bytes() {
+        [letter] => argument.short(char::from(*letter)),
+        _ => argument,
+    };
     let argument = match heading {
         Some(heading) => argument.help_heading(heading),
         None => argument,
@@ -129,6 +147,13 @@ fn argument<T: Offered>(option: &'static Opt) -> Arg {
             argument.value_parser(move |text: &str| kind.parse(text))
         }
     }
+}
+
+/// Reads the name of an entry, whose help is the command's own.
+pub fn plain_name<T: Offered>() -> impl TypedValueParser<Value = &'static str> {
+    let family = T::family();
+    PossibleValuesParser::new(family.entries.iter().map(|entry| entry.name))
+        .try_map(move |name| family.find(&name).map(|entry| entry.name))
 }
 
 /// Reads the name of an entry.

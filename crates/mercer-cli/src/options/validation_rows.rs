@@ -7,6 +7,7 @@ use crate::text;
 use clap::Args;
 use mercer::classifier::Classifier;
 use mercer::data::{Dataset, Schema};
+use mercer::learn::Samples;
 use mercer::{Result, fail_if};
 
 /// Where the rows come from that methods are judged by.
@@ -32,21 +33,6 @@ pub struct ValidationRows {
     /// Rows of another distribution, to be told from the test rows
     #[arg(long, value_name = "DATA")]
     pub ood: Option<String>,
-}
-
-/// All rows that a command is given.
-pub struct JudgedRows {
-    pub fit: Dataset,
-    pub validation: Dataset,
-    pub test: Option<Dataset>,
-    pub ood: Option<Dataset>,
-}
-
-impl JudgedRows {
-    /// The rows that methods are measured on.
-    pub fn measured(&self) -> &Dataset {
-        self.test.as_ref().unwrap_or(&self.validation)
-    }
 }
 
 impl ValidationRows {
@@ -96,7 +82,7 @@ impl ValidationRows {
         network: &Classifier,
         (reader, schema): (&Reader, &Schema),
         context: &Context,
-    ) -> Result<JudgedRows> {
+    ) -> Result<Samples<Dataset>> {
         self.check_ood(network.number.is_some())?;
         let labelled = |rows: Dataset| match network.number {
             Some(_) => rows.with_numbers(),
@@ -111,7 +97,7 @@ impl ValidationRows {
         let (fit, validation) = (labelled(fit)?, labelled(validation)?);
         let test = test.map(labelled).transpose()?;
         let ood = self.ood.as_deref().map(|ood| reader.open_like(ood, schema, context)).transpose()?;
-        Ok(JudgedRows { fit, validation, test, ood })
+        Ok(Samples { fit, validation, test, ood })
     }
 
     /// What the rows are called that methods are measured on.

@@ -6,9 +6,9 @@ use crate::program::signals;
 use crate::{exit_code, sentence};
 use clap::CommandFactory;
 use mercer::compute::Device;
-use mercer::data::{Dataset, write_nothing};
+use mercer::data::Dataset;
 use mercer::group::{Launcher, Mpi, NcclRanks, Ranks, Rendezvous};
-use mercer::{Error, Group, Result, fail_if};
+use mercer::{Error, Fingerprint, Group, Result, fail_if};
 use std::ffi::OsString;
 use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
@@ -51,10 +51,7 @@ pub fn begin(arguments: &[OsString]) -> Result<()> {
         }
     })?;
     MEMBERS.get_or_init(|| Arc::new(ranks));
-    if RANKS.get_or_init(|| ranks).is_first() {
-        return Ok(());
-    }
-    write_nothing();
+    RANKS.get_or_init(|| ranks);
     Ok(())
 }
 
@@ -66,9 +63,6 @@ fn join(rendezvous: &Rendezvous) -> Result<()> {
     let ranks = NcclRanks::join(rendezvous, gpu.open().map_err(missing)?, Rendezvous::PATIENCE)?;
     GPU.get_or_init(|| gpu);
     MEMBERS.get_or_init(|| Arc::new(ranks));
-    if rendezvous.rank > 0 {
-        write_nothing();
-    }
     Ok(())
 }
 
@@ -142,9 +136,8 @@ pub fn check_same_program(context: &Context) -> Result<()> {
 }
 
 /// A checksum of bytes.
-pub fn checksum(bytes: impl Iterator<Item = u8>) -> [u8; 8] {
-    let mix = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3).rotate_left(29);
-    bytes.fold(0xcbf2_9ce4_8422_2325, mix).to_le_bytes()
+fn checksum(bytes: impl Iterator<Item = u8>) -> [u8; 8] {
+    Fingerprint::of(bytes.map(u64::from)).to_bytes()
 }
 
 /// Ends the run with its result: one message where all ranks have failed, and else that of the rank that has, which ends all others.

@@ -1,5 +1,6 @@
 //! Output files: checked before the computation, and then written completely or not at all.
 
+use crate::program::distributed;
 use crate::text::seconds;
 use clap::builder::{MapValueParser, PathBufValueParser, TypedValueParser, ValueParserFactory};
 use mercer::data::{
@@ -43,15 +44,30 @@ impl ValueParserFactory for NewFile {
     }
 }
 
+/// Whether this process writes files: of several ranks, the first writes for all.
+pub fn writes() -> bool {
+    distributed::group().rank() == 0
+}
+
 /// An output file that can be written, as far as this can be checked in advance.
 #[derive(Clone, Debug)]
-pub struct Output(PathBuf);
+pub struct Output {
+    /// As the user named it.
+    name: PathBuf,
+    /// Where this process writes: to the file, or on a rank that is not the first, which makes the same, to nowhere.
+    path: PathBuf,
+}
+
+/// The device that takes all bytes and keeps none.
+const NOWHERE: &str = "/dev/null";
 
 impl Output {
     /// Fails unless a file can be written at `path`.
     pub fn new(path: &NewFile) -> Result<Output> {
-        check_writable(path)?;
-        Ok(Output(path.0.clone()))
+        let name = path.0.clone();
+        let path = if writes() { name.clone() } else { NOWHERE.into() };
+        check_writable(&path)?;
+        Ok(Output { name, path })
     }
 
     /// The same as [`Self::new`], for a table of numbers: `.npy` or `.csv`.
@@ -69,18 +85,19 @@ impl Output {
         Output::new(path)
     }
 
+    /// Where this process writes it.
     pub fn path(&self) -> &Path {
-        &self.0
+        &self.path
     }
 
     /// Whether the name ends in this extension.
     pub fn is(&self, extension: &str) -> bool {
-        self.0.extension().is_some_and(|e| e == extension)
+        self.name.extension().is_some_and(|e| e == extension)
     }
 
     /// Writes text.
     pub fn text(&self, text: &str) -> Result<()> {
-        write_atomically(&self.0, |w| w.write_all(text.as_bytes()))
+        write_atomically(&self.path, |w| w.write_all(text.as_bytes()))
     }
 
     /// Writes a figure, an SVG document: as it is, or its pixels where the name ends in `.png`.
@@ -89,12 +106,12 @@ impl Output {
             return self.text(svg);
         }
         let png = mercer_figure::to_png(svg);
-        write_atomically(&self.0, |w| w.write_all(&png))
+        write_atomically(&self.path, |w| w.write_all(&png))
     }
 
     /// Writes `values` `[n, m]`; in a `.csv` under the given names of its columns, where there are any.
     pub fn matrix<T: Element + Display>(&self, values: ArrayView2<T>, columns: &[String]) -> Result<()> {
-        if self.is("csv") { self.csv(values, columns) } else { write_npy(&self.0, values) }
+        if self.is("csv") { self.csv(values, columns) } else { write_npy(&self.path, values) }
     }
 
     /// Writes a matrix `[n, m]` row by row, as `rows` passes them to its argument, so that it is never in memory; in a `.csv` under the
@@ -106,26 +123,26 @@ impl Output {
         rows: impl FnOnce(&mut dyn FnMut(&[T]) -> Result<()>) -> Result<()>,
     ) -> Result<()> {
         if !self.is("csv") {
-            return write_npy_rows(&self.0, &[n, m], rows);
+            return write_npy_rows(&self.path, &[n, m], rows);
         }
         // A number takes a digit and a separator at least.
-        check_space(&self.0, 2 * (n as u64).saturating_mul(m as u64))?;
-        try_write_atomically(&self.0, |w| {
+        check_space(&self.path, 2 * (n as u64).saturating_mul(m as u64))?;
+        try_write_atomically(&self.path, |w| {
             if !columns.is_empty() {
-                writeln!(w, "{}", columns.join(",")).map_err(|e| Error::io(&self.0, e))?;
+                writeln!(w, "{}", columns.join(",")).map_err(|e| Error::io(&self.path, e))?;
             }
             rows(&mut |some| {
                 let rows = ArrayView2::from_shape((some.len() / m, m), some).expect("whole rows");
-                check_finite(&self.0, rows)?;
-                csv_rows(w, rows).map_err(|e| Error::io(&self.0, e))
+                check_finite(&self.path, rows)?;
+                csv_rows(w, rows).map_err(|e| Error::io(&self.path, e))
             })
         })
     }
 
     /// Writes text piece by piece, as `pieces` passes them to its argument.
     pub fn pieces(&self, pieces: impl FnOnce(&mut dyn FnMut(&str) -> Result<()>) -> Result<()>) -> Result<()> {
-        try_write_atomically(&self.0, |w| {
-            pieces(&mut |piece| w.write_all(piece.as_bytes()).map_err(|e| Error::io(&self.0, e)))
+        try_write_atomically(&self.path, |w| {
+            pieces(&mut |piece| w.write_all(piece.as_bytes()).map_err(|e| Error::io(&self.path, e)))
         })
     }
 
@@ -135,14 +152,14 @@ impl Output {
         let is_csv = self.is("csv");
         match predicted {
             Target::Values(values) if is_csv => self.csv(aview1(values).insert_axis(Axis(1)), &["prediction".into()]),
-            Target::Values(values) => write_npy(&self.0, aview1(values)),
+            Target::Values(values) => write_npy(&self.path, aview1(values)),
             Target::Classes { labels, names } if is_csv => {
                 let rows: String = labels.iter().map(|&l| quoted(&names[l]) + "\n").collect();
                 self.text(&format!("prediction\n{rows}"))
             }
             Target::Classes { labels, names } => {
                 let (numbers, note) = class_numbers(names);
-                write_npy(&self.0, aview1(&labels.iter().map(|&l| numbers[l]).collect::<Vec<i64>>()))?;
+                write_npy(&self.path, aview1(&labels.iter().map(|&l| numbers[l]).collect::<Vec<i64>>()))?;
                 return Ok(note);
             }
         }?;
@@ -150,8 +167,8 @@ impl Output {
     }
 
     fn csv<T: Element + Display>(&self, values: ArrayView2<T>, columns: &[String]) -> Result<()> {
-        check_finite(&self.0, values)?;
-        write_atomically(&self.0, |w| {
+        check_finite(&self.path, values)?;
+        write_atomically(&self.path, |w| {
             if !columns.is_empty() {
                 writeln!(w, "{}", columns.join(","))?;
             }
@@ -179,7 +196,7 @@ fn csv_rows<T: Display>(w: &mut dyn Write, values: ArrayView2<T>) -> io::Result<
 /// The path as text; what is not UTF-8 in it is replaced.
 impl Serialize for Output {
     fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
-        serializer.serialize_str(&self.0.to_string_lossy())
+        serializer.serialize_str(&self.name.to_string_lossy())
     }
 }
 

@@ -3,7 +3,9 @@
 use crate::args::Cli;
 use clap::CommandFactory;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use mercer::Advice;
 use mercer::error::did_you_mean;
+use mercer::options::Spelling;
 use std::error::Error;
 
 /// What is wrong with the arguments and what to do; `None` for what is not a mistake, such as `--help`.
@@ -50,39 +52,48 @@ pub fn sentence(error: &clap::Error) -> Option<String> {
     })
 }
 
-/// The options behind the advice that the library gives.
-const OPTIONS: &[(&str, &str)] = &[
-    ("use the CPU", "--device cpu"),
-    ("the Krylov method", "--method krylov"),
-    ("the Nyström method", "--method nystrom"),
-    ("the NeuralEF method", "--method neuralef"),
-    ("a larger tolerance", "--tolerance"),
-    ("more iterations", "--iterations"),
-    ("a preconditioner of higher rank", "--rank"),
-    ("a larger α", "--alpha"),
-    ("landmarks stand for them", "--rank"),
-    ("solve by conjugate gradients", "--solver cg"),
-    ("single precision", "--precision f32"),
-    ("a larger memory budget", "--memory"),
-    ("training can resume from it", "--resume"),
-    ("continue that run", "--resume"),
-    ("logistic regression on features", "`mercer regress --loss logistic`"),
-    ("allow its checkpoint to be replaced", "--overwrite"),
-    ("name the column that holds the classes", "--target"),
-    ("give the samples", "--samples"),
-    ("impute missing values", "--missing impute"),
-    ("take the column as a category", "--categories"),
-    ("leave the column out", "--drop"),
-    ("take whole numbers as classes", "--classify"),
-    ("set the header option", "--header yes"),
-    ("if one of them is the target, name it", "--target"),
-    ("rename the file's tensors", "--rename old=new"),
-    ("name the network beside the file", "--net resnet20, with --weights for the file of `mercer ntk`"),
-];
-
 /// A message of the library, with the options that follow its advice.
 pub fn with_options(message: &str) -> String {
-    OPTIONS
-        .iter()
-        .fold(message.to_owned(), |message, (advice, option)| message.replace(advice, &format!("{advice} ({option})")))
+    Advice::spell(message, |advice| match (advice, advice.option()) {
+        (Advice::NameNetwork, _) => "--net resnet20, with --weights for the file of `mercer ntk`".into(),
+        (Advice::Logistic, _) => "`mercer regress --loss logistic`".into(),
+        (_, (name, None)) => Spelling::Program.option(name),
+        (_, (name, Some(value))) => Spelling::Program.set(name, value),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Command;
+
+    /// Whether a command has an option of this name that takes the value, or any where none is given.
+    fn has(command: &Command, name: &str, value: Option<&str>) -> bool {
+        let takes = |argument: &clap::Arg| {
+            let known = argument.get_possible_values();
+            value.is_none_or(|value| known.is_empty() || known.iter().any(|known| known.matches(value, false)))
+        };
+        let mut own = command.get_arguments().filter(|argument| argument.get_long() == Some(name));
+        own.any(takes) || command.get_subcommands().any(|command| has(command, name, value))
+    }
+
+    #[test]
+    fn every_advice_is_followed_by_an_option() {
+        let program = Cli::command();
+        for advice in Advice::ALL {
+            let (name, value) = advice.option();
+            assert!(has(&program, name, value), "no command takes --{name} {value:?}");
+        }
+        assert!(!has(&program, "solver", Some("gc")) && !has(&program, "advice", None));
+    }
+
+    #[test]
+    fn options_follow_the_advice_of_a_message() {
+        let message = format!("no device; {}", mercer::advice!(UseCpu));
+        assert_eq!(with_options(&message), "no device; use the CPU (--device cpu)");
+        assert_eq!(
+            with_options("the network cannot be in single precision"),
+            "the network cannot be in single precision"
+        );
+    }
 }

@@ -4,7 +4,7 @@ use mercer::Result;
 use mercer::apply::{Predict, interval_factor};
 use mercer::data::{Scaler, Target};
 use mercer_figure::{Grid, Plot};
-use ndarray::{Array2, ArrayView1, ArrayView2, Axis, Zip};
+use ndarray::{Array2, ArrayView2};
 
 /// Points of the line.
 const LINE: usize = 240;
@@ -151,11 +151,5 @@ fn deviations(model: &dyn Predict, x: ArrayView2<f64>) -> Result<Vec<f64>> {
 
 fn entropies(model: &dyn Predict, x: ArrayView2<f64>) -> Result<Vec<f64>> {
     let p = model.probabilities(model.scores(x)?.view());
-    Ok(p.map_or_else(|| vec![0.0; x.nrows()], |p| entropies_of(p.view())))
-}
-
-/// `−Σ_c p_c log p_c` `[n]` of probabilities `[n, C]`.
-pub fn entropies_of(p: ArrayView2<f64>) -> Vec<f64> {
-    let entropy = |p: ArrayView1<f64>| p.iter().map(|p| if *p > 0.0 { -p * p.ln() } else { 0.0 }).sum();
-    Zip::from(p.axis_iter(Axis(0))).map_collect(entropy).to_vec()
+    Ok(p.map_or_else(|| vec![0.0; x.nrows()], |p| mercer::apply::entropies(p.view())))
 }

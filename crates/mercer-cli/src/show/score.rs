@@ -2,8 +2,8 @@
 
 use crate::show::table_with_notes::TableWithNotes;
 use crate::text;
-use mercer::apply::{ClassMeasures, ClassReport, alike, r_squared};
 use mercer::data::{Dataset, Target};
+use mercer::measures::{ClassMeasures, ClassReport, Errors, RunningErrors};
 use ndarray::{ArrayView2, Axis};
 use serde::Serialize;
 
@@ -24,18 +24,7 @@ pub fn score(truth: &Target, predicted: &Target, probabilities: Option<ArrayView
         return None;
     }
     match (truth, predicted) {
-        (Target::Values(truth), Target::Values(predicted)) => {
-            let alike = alike(truth);
-            // In units of the largest number, whose square may overflow; those of a power of two cost no digit.
-            let largest = truth.iter().chain(predicted).fold(f64::MIN_POSITIVE, |m: f64, v| m.max(v.abs()));
-            let largest = 2f64.powi(largest.log2().floor() as i32);
-            let n = truth.len() as f64;
-            let mean = truth.iter().map(|y| y / largest).sum::<f64>() / n;
-            let error = truth.iter().zip(predicted).map(|(y, f)| (y / largest - f / largest).powi(2)).sum::<f64>() / n;
-            let variance = truth.iter().map(|y| (y / largest - mean).powi(2)).sum::<f64>() / n;
-            let rmse = error.sqrt() * largest;
-            Some(Score::Regression { rmse, r2: r_squared(error, variance, alike) })
-        }
+        (Target::Values(truth), Target::Values(predicted)) => Errors::of(predicted, truth).map(Score::of_numbers),
         (truth, Target::Classes { .. }) => {
             ClassReport::new(truth, predicted, probabilities).ok().map(Score::Classification)
         }
@@ -62,11 +51,7 @@ pub struct RunningScore {
     /// Whether the target of some rows is of another kind.
     unknown: bool,
     report: Option<ClassReport>,
-    /// Rows, the mean of their targets, `Σ (y − mean)²` and `Σ (y − f)²`.
-    numbers: Option<[f64; 4]>,
-    /// The first target, and whether another one differs from it.
-    first: Option<f64>,
-    differ: bool,
+    numbers: RunningErrors,
 }
 
 impl RunningScore {
@@ -81,19 +66,7 @@ impl RunningScore {
 
     fn add_known(&mut self, truth: &Target, predicted: &Target, probabilities: Option<ArrayView2<f64>>) {
         match (truth, predicted) {
-            (Target::Values(truth), Target::Values(_)) if truth.is_empty() => {}
-            (Target::Values(truth), Target::Values(predicted)) => {
-                let n = truth.len() as f64;
-                let first = *self.first.get_or_insert(truth[0]);
-                self.differ |= truth.iter().any(|y| *y != first);
-                let mean = truth.iter().sum::<f64>() / n;
-                let spread = truth.iter().map(|y| (y - mean).powi(2)).sum::<f64>();
-                let error = truth.iter().zip(predicted).map(|(y, f)| (y - f).powi(2)).sum::<f64>();
-                let [rows, before, spread_before, error_before] = self.numbers.unwrap_or_default();
-                let (all, δ) = (rows + n, mean - before);
-                let spread = spread_before + spread + δ * δ * rows * n / all;
-                self.numbers = Some([all, before + δ * n / all, spread, error_before + error]);
-            }
+            (Target::Values(truth), Target::Values(predicted)) => self.numbers.add(predicted, truth),
             (truth, Target::Classes { .. }) => match ClassReport::new(truth, predicted, probabilities) {
                 Ok(report) => self.report = Some(self.report.take().map_or(report.clone(), |all| all.merged(&report))),
                 Err(_) => self.unknown = true,
@@ -104,18 +77,19 @@ impl RunningScore {
 
     /// The score of all rows that have a target.
     pub fn finish(self) -> Option<Score> {
-        match (self.report, self.numbers) {
+        match self.report {
             _ if self.unknown => None,
-            (Some(report), _) => Some(Score::Classification(report)),
-            (None, Some([n, _, spread, error])) => {
-                Some(Score::Regression { rmse: (error / n).sqrt(), r2: r_squared(error, spread, !self.differ) })
-            }
-            (None, None) => None,
+            Some(report) => Some(Score::Classification(report)),
+            None => self.numbers.finish().map(Score::of_numbers),
         }
     }
 }
 
 impl Score {
+    fn of_numbers(Errors { rmse, r2, .. }: Errors) -> Score {
+        Score::Regression { rmse, r2 }
+    }
+
     /// The numbers, each under its heading.
     pub fn cells(&self) -> Vec<(&'static str, String)> {
         let or_gap = |value: Option<f64>| value.map_or_else(|| text::GAP.into(), |value| format!("{value:.4}"));

@@ -127,15 +127,16 @@ fn in_order(places: &[Piece], tensors: &mut [NamedTensor]) -> Result<()> {
             let show = |layer: Option<&(&str, Layer)>| layer.map_or("nothing".to_owned(), shown);
             let (want, have) = (show(wanted.get(at)), show(order.get(at).map(|&i| &found[i])));
             return Err(Error::input(format!(
-                "layer {} with numbers is {have} in the file, but {want} in the network; change the network, or rename the \
-                 file's tensors",
-                at + 1
+                "layer {} with numbers is {have} in the file, but {want} in the network; change the network, or {rename}",
+                at + 1,
+                rename = advice!(RenameTensors)
             )));
         }
         _ => {
-            return Err(Error::input(
-                "the file's tensors fit the network in more than one order; rename the file's tensors",
-            ));
+            return Err(Error::input(concat!(
+                "the file's tensors fit the network in more than one order; ",
+                advice!(RenameTensors)
+            )));
         }
     };
     let renamed: BTreeMap<String, String> =

@@ -181,8 +181,9 @@ impl Network {
 fn of_piece<'t>(Piece { name, shape, .. }: &Piece, tensors: &'t [NamedTensor]) -> Result<&'t NamedTensor> {
     let tensor = tensors.iter().find(|t| t.name == *name).ok_or_else(|| {
         Error::input(format!(
-            "there is no tensor \"{name}\", which the network needs; the file has {}; change the network, or rename the file's tensors",
-            listed(tensors)
+            "there is no tensor \"{name}\", which the network needs; the file has {}; change the network, or {rename}",
+            listed(tensors),
+            rename = advice!(RenameTensors)
         ))
     })?;
     let len = shape.iter().try_fold(1, |len: usize, size| len.checked_mul(*size));

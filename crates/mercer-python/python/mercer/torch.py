@@ -209,21 +209,22 @@ def laplace(
     validation: Iterable[tuple[Any, Any]],
     *,
     method: str = "functions",
-    count: int = 20,
     directions: int | None = None,
-    tempered: bool = False,
     random_state: Any = 0,
     memory: str | None = None,
     batch_size: int = 64,
+    **options: Any,
 ) -> Laplace:
     """Linearised Laplace of a trained module: numbers where it has one output, whose targets are floats, else classes.
 
     Parameters
     ----------
     loader, validation : batches of inputs and targets, each read once; the prior precision has the least loss on the validation rows.
-    method : "functions" (the exact posterior in the span of the functions), "eigenfunctions" (`count` leading ones), "temperature" or "map".
+    method : "functions" (the exact posterior in the span of the functions), "eigenfunctions" (leading ones), "temperature", "map", or "auto":
+        that with the lowest NLL on the validation rows, each half judged by what was found on the other.
     directions : derivatives along so many random directions stand for all of them; None takes the derivative by every parameter, which is
         for small networks.
+    options : those of the method, by the names of `mercer laplace`: `functions` (of "eigenfunctions"), `draws` and `tempered`.
 
     >>> _ = torch.manual_seed(0)
     >>> x = torch.linspace(-1, 1, 60)[:, None]
@@ -257,9 +258,9 @@ def laplace(
     if min(sizes) == 0:
         raise ValueError("laplace needs rows to fit and rows to validate; one of the two has none")
     y_all, x_all = np.concatenate(targets), np.concatenate(rows)
-    options = {"outputs": outputs, "validation": sizes[1], "method": method, "count": count, "tempered": tempered}
+    given = {"outputs": outputs, "validation": sizes[1], "method": method}
     settings = _mercer.Settings(seed, memory=memory)
     values, labels = (y_all, None) if outputs == 1 else (None, y_all)
     names = [] if outputs == 1 else [str(c) for c in range(outputs)]
-    model = _mercer.Model.fit("laplace", as_json(options), x_all, values, labels, names, settings)
+    model = _mercer.Model.fit("laplace", as_json(options | given), x_all, values, labels, names, settings)
     return Laplace(module, model, functions, None if labels is None else np.arange(outputs))

@@ -1,3 +1,5 @@
+//! Weights of classes in a fit.
+
 use crate::data::Target;
 use crate::options::{Kind, Opt, Options};
 use crate::{Error, Result, fail_if};

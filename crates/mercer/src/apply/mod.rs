@@ -47,9 +47,7 @@ mod class_weights;
 mod code;
 mod embedding;
 mod features;
-mod interval_report;
 mod logistic;
-mod measures;
 mod probabilities;
 mod process;
 mod reference;
@@ -61,6 +59,9 @@ mod solvers;
 mod targets;
 mod traits;
 
+#[doc(hidden)]
+pub use crate::measures::interval_factor;
+pub use crate::measures::{ClassMeasures, ClassReport, IntervalReport};
 pub use crate::training::Checkpoint;
 pub use alpha::{Alpha, Tried};
 pub use class_weights::ClassWeights;
@@ -78,15 +79,10 @@ pub use embedding::laplacian_eigenmaps::{Affinity, LaplacianEigenmaps};
 pub use features::falkon::{Falkon, LandmarkSolver};
 pub use features::feature_map::FeatureMap;
 pub use features::feature_ridge::{FeatureRidge, FittedFeatureRidge};
-pub use interval_report::IntervalReport;
-#[doc(hidden)]
-pub use interval_report::interval_factor;
-pub(crate) use interval_report::row_measures;
 pub use logistic::feature_logistic::{FeatureLogistic, FittedFeatureLogistic};
 pub use logistic::on_columns::{FittedLogistic, Logistic};
-pub use measures::{ClassMeasures, ClassReport, alike, r_squared};
 #[doc(hidden)]
-pub use probabilities::softmax_rows;
+pub use probabilities::{entropies, softmax_rows};
 pub use process::feature_process::{FeatureProcess, FittedFeatureProcess, ProcessFeatures};
 pub use process::fitted_process::{FittedProcess, Iteration, LeftOut, Likelihood};
 pub use process::gaussian_process::{FittedGaussianProcess, GaussianProcess, SearchEnd};

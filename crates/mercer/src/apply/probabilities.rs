@@ -69,6 +69,13 @@ pub fn softmax_rows(mut scores: Array2<f64>) -> Array2<f64> {
     scores
 }
 
+/// `−Σ_c p_c log p_c` `[n]` of probabilities `[n, C]`.
+#[doc(hidden)]
+pub fn entropies(p: ArrayView2<f64>) -> Vec<f64> {
+    let term = |p: &f64| if *p > 0.0 { -p * p.ln() } else { 0.0 };
+    p.rows().into_iter().map(|p| p.iter().map(term).sum()).collect()
+}
+
 /// Scores to probabilities in place; returns `log Σ exp`.
 pub(super) fn softmax(row: &mut [f64]) -> f64 {
     let largest = row.iter().copied().fold(f64::MIN, f64::max);

@@ -1,3 +1,5 @@
+//! The fitted points through which an estimator sees new points.
+
 use super::check_finite;
 use super::ridge::sharded_points::ShardedPoints;
 use crate::FitContext;

@@ -20,7 +20,7 @@ impl<'c> FitContext<'c> {
         let Target::Classes { labels, names } = y else { return Ok(*self) };
         let (n, m) = (labels.len(), names.len());
         let bytes = class_columns(n, m);
-        let advice = "use fewer rows, join rare classes, or allow a larger memory budget";
+        let advice = concat!("use fewer rows, join rare classes, or allow ", crate::advice!(MoreMemory));
         self.budget.require(format!("the target of {n} points in {m} classes"), bytes, advice)?;
         Ok(FitContext { budget: self.budget.beside(bytes), ..*self })
     }
@@ -82,13 +82,8 @@ impl Encoding {
     /// Columns `[n, m]` back as a target: the number, or the class of the largest column.
     pub fn decode(&self, scores: ArrayView2<f64>) -> Target {
         match self {
-            Encoding::Values => Target::Values(scores.column(0).to_vec()),
-            Encoding::Classes(names) => {
-                let largest = |row: ndarray::ArrayView1<f64>| {
-                    (0..row.len()).fold(0, |best, c| if row[c] > row[best] { c } else { best })
-                };
-                Target::Classes { labels: scores.rows().into_iter().map(largest).collect(), names: names.clone() }
-            }
+            Encoding::Values => Target::of_scores(scores, &[]),
+            Encoding::Classes(names) => Target::of_scores(scores, names),
         }
     }
 

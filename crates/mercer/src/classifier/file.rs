@@ -160,7 +160,8 @@ impl Classifier {
             let Some(unnamed) = unnamed else {
                 let listed = shapes(&tensors);
                 return Err(broken(format!(
-                    "it does not name its network; name the network beside the file; it holds {listed}"
+                    "it does not name its network; {name_network}; it holds {listed}",
+                    name_network = crate::advice!(NameNetwork)
                 )));
             };
             return unnamed.classifier(tensors, device).map_err(unfit);

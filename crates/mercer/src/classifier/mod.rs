@@ -15,22 +15,17 @@
 //! # Ok::<(), mercer::Error>(())
 //! ```
 
-mod calibration;
-mod detection;
 mod file;
 mod linearised;
-mod number_cases;
-mod scores;
+mod quality;
 mod snapshots;
 mod standardizer;
 mod training;
 
+pub use crate::measures::{Cases, Detection, Errors, Estimate, Measure, NumberCases, NumberMeasure, Scores};
 pub use crate::training::Stop;
-pub use calibration::{Cases, Estimate, Measure};
-pub use detection::Detection;
 pub use file::Unnamed;
-pub use number_cases::{NumberCases, NumberMeasure};
-pub use scores::{Errors, Quality, Scores};
+pub use quality::Quality;
 pub use snapshots::{Snapshots, snapshot_files};
 pub use standardizer::{Number, Standardizer};
 pub use training::{Epoch, Settings, Trained, train};
@@ -151,8 +146,8 @@ impl Classifier {
     pub fn score(&self, data: &Dataset) -> Result<Quality> {
         let y = data.target()?;
         if self.number.is_some() {
-            let numbers = y.numbers()?;
-            return Ok(Quality::Numbers(Errors::of(&self.predict(&data.x)?, numbers)));
+            let found = Errors::of(&self.predict(&data.x)?, y.numbers()?);
+            return found.map(Quality::Numbers).ok_or_else(|| Error::input("there are no rows to score"));
         }
         let labels = y.labels_for(&self.classes)?;
         Ok(Quality::Classes(Scores::of(self.logits(&data.x)?.view(), &labels)))

@@ -10,26 +10,13 @@ use std::ffi::OsString;
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::error::human_bytes;
 use crate::{Error, Result, fail_if};
 
-/// Whether this process writes files.
-static WRITES: AtomicBool = AtomicBool::new(true);
-
-/// From now on this process makes what it would write, and writes nothing: another rank of its group writes the same.
-#[doc(hidden)]
-pub fn write_nothing() {
-    WRITES.store(false, Ordering::SeqCst);
-}
-
 /// Writes a file completely or not at all. A file that is there keeps its mode; a device or a pipe takes the bytes as they come.
 pub fn write_atomically(path: impl AsRef<Path>, content: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<()> {
     let path = path.as_ref();
-    if !WRITES.load(Ordering::SeqCst) {
-        return content(&mut io::sink()).map_err(|e| Error::io(path, e));
-    }
     let target = Target::of(path)?;
     let written = match &target.found {
         Some(found) if !found.is_file() => write_through(&target.path, content),
@@ -52,9 +39,6 @@ pub fn try_write_atomically(path: impl AsRef<Path>, content: impl FnOnce(&mut dy
 
 /// Fails unless a file can be written at `path`, as far as this can be told without writing it.
 pub fn check_writable(path: &Path) -> Result<()> {
-    if !WRITES.load(Ordering::SeqCst) {
-        return Ok(());
-    }
     let target = Target::of(path)?;
     let folder = target.folder();
     fail_if!(!folder.is_dir(); Error::file(
@@ -77,7 +61,7 @@ pub fn check_writable(path: &Path) -> Result<()> {
 pub fn check_space(path: &Path, bytes: u64) -> Result<()> {
     let target = Target::of(path)?;
     let is_file = target.found.as_ref().is_none_or(Metadata::is_file);
-    let free = free_space(target.folder()).filter(|_| is_file && WRITES.load(Ordering::SeqCst));
+    let free = free_space(target.folder()).filter(|_| is_file);
     match free.filter(|free| *free < bytes) {
         None => Ok(()),
         Some(free) => Err(Error::file(

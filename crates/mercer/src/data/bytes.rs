@@ -110,7 +110,7 @@ fn unpacked<'a>(mut stream: impl Read + 'a) -> io::Result<(Box<dyn Read + 'a>, b
 /// Refuses a content of `path` that takes so many bytes, if the budget has no room for it.
 pub(super) fn require(budget: Budget, path: &Path, bytes: u64) -> Result<()> {
     let what = format!("the content of {}", path.display());
-    budget.require(what, bytes, "allow a larger memory budget, or use a smaller file")
+    budget.require(what, bytes, concat!("allow ", crate::advice!(MoreMemory), ", or use a smaller file"))
 }
 
 /// The error for a failed read of `path`: corrupt content, or an error of the system.

@@ -61,7 +61,10 @@ pub(super) fn read(source: Source, name: &str, request: &Request) -> Result<Tabl
     let header = options.header.unwrap_or_else(|| known || is_header(&lead, options));
     let mut reading = Reading::new(path, budget, first, header, request)?;
     if !header && options.header.is_none() && counts_columns(first) {
-        let what = "its first row counts the columns and is taken for data; if it is a header, set the header option";
+        let what = concat!(
+            "its first row counts the columns and is taken for data; if it is a header, ",
+            crate::advice!(SetHeader)
+        );
         reading.notes.push(what.into());
     }
     let range = options.rows.clone().unwrap_or(0..usize::MAX);
@@ -289,7 +292,11 @@ impl<'a> Reading<'a> {
 
     fn bad_cell(&self, j: usize, cell: &str) -> Error {
         let place = self.place(j);
-        let first = "; if the first row is a header, set the header option, and if the column holds classes, make it the target";
+        let first = concat!(
+            "; if the first row is a header, ",
+            crate::advice!(SetHeader),
+            ", and if the column holds classes, make it the target"
+        );
         let advice = if self.rows == 0 { first } else { "" };
         let what = match number(cell) {
             _ if cell.trim_ascii().is_empty() => "is empty; fill the value or drop the row".into(),
@@ -308,9 +315,12 @@ impl<'a> Reading<'a> {
             None => "a word",
         };
         let (place, cell) = (self.place(j), shown(cell));
-        let header =
-            if self.rows == 1 && !self.named { "; if the first row is a header, set the header option" } else { "" };
-        let advice = "correct it, take the column as a category, or leave the column out";
+        let header = if self.rows == 1 && !self.named {
+            concat!("; if the first row is a header, ", crate::advice!(SetHeader))
+        } else {
+            ""
+        };
+        let advice = concat!("correct it, ", crate::advice!(TakeAsCategory), ", or ", crate::advice!(LeaveOut));
         let what = format!("{place} is `{cell}`, {found}, but the rows above hold {before}; {advice}{header}");
         Error::file(self.path, what)
     }

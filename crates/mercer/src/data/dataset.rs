@@ -7,6 +7,7 @@ use super::ReadOptions;
 use super::matrix::{MOST_MAGNITUDE, Matrix, Rows};
 use crate::rng::Rng;
 use crate::{Error, Result, fail_if};
+use ndarray::{ArrayView1, ArrayView2};
 
 /// Rows of features, perhaps with a target per row.
 ///
@@ -148,9 +149,9 @@ impl Dataset {
 
     /// The target, which must be there. Example: [`Target::labels_for`].
     pub fn target(&self) -> Result<&Target> {
-        self.y.as_ref().ok_or_else(|| {
-            Error::input(format!("`{}` has no target; name the column that holds the classes", self.name))
-        })
+        self.y
+            .as_ref()
+            .ok_or_else(|| Error::input(format!("`{}` has no target; {}", self.name, crate::advice!(NameClasses))))
     }
 
     /// The same rows with whole numbers in the target read as classes ([`Target::as_classes`]). Before a split, so that both parts
@@ -239,6 +240,24 @@ impl Target {
         distinct.dedup();
         let labels = whole.iter().map(|v| distinct.binary_search(v).expect("each value is in its own list")).collect();
         Ok(Target::Classes { labels, names: distinct.iter().map(i64::to_string).collect() })
+    }
+
+    /// The class with the largest score of every row of scores `[n, C]`, the first of equals; without classes, the numbers of one column.
+    ///
+    /// ```
+    /// use mercer::data::Target;
+    /// let scores = ndarray::array![[0.1, 2.0], [3.0, 3.0]];
+    /// let names = ["a", "b"].map(String::from);
+    /// assert_eq!(Target::of_scores(scores.view(), &names).values(), [1.0, 0.0]);
+    /// assert_eq!(Target::of_scores(scores.view(), &[]), Target::Values(vec![0.1, 3.0]));
+    /// ```
+    pub fn of_scores(scores: ArrayView2<f64>, names: &[String]) -> Target {
+        if names.is_empty() {
+            return Target::Values(scores.column(0).to_vec());
+        }
+        let largest =
+            |row: ArrayView1<f64>| (0..row.len()).fold(0, |best, c| if row[c] > row[best] { c } else { best });
+        Target::Classes { labels: scores.rows().into_iter().map(largest).collect(), names: names.to_vec() }
     }
 
     /// Names of the classes; none of numbers.

@@ -182,9 +182,8 @@ impl<'a> FirstPass<'a> {
             let count = seen.words.word_count();
             fail_if!(count > MOST_LEVELS; table.fail(format!(
                 "column {} (counted from 1), `{}`, holds more than {MOST_LEVELS} different words, such as `{}`: too many for a \
-                 category; leave the column out",
-                column.position + 1, column.name, levels[0]
-            )));
+                 category; {leave_out}",
+                column.position + 1, column.name, levels[0], leave_out = crate::advice!(LeaveOut))));
             seen.counts.resize(count, 0);
             x.column_mut(j).iter_mut().filter(|v| !v.is_nan()).for_each(|v| *v = orders[*v as usize]);
         }
@@ -372,8 +371,7 @@ impl Learnt {
         let is_category = |column: &Column| matches!(column.kind, Kind::Category(_));
         for (column, facts) in outline.columns.iter().zip(facts).filter(|_| imputes) {
             fail_if!(facts.present() == 0; outline.fail(format!(
-                "column {}, `{}`, has no values; leave the column out", column.position + 1, column.name
-            )));
+                "column {}, `{}`, has no values; {leave_out}", column.position + 1, column.name, leave_out = crate::advice!(LeaveOut))));
         }
         let fill = |(column, facts): (&Column, &Facts)| (imputes && !is_category(column)).then_some(facts.moments.mean);
         let mut schema = Schema {

@@ -50,8 +50,9 @@ pub(super) fn identifiers(table: &Table, [n, all]: [usize; 2], value: impl Fn(us
         let Column { name, position, .. } = &table.columns[j];
         format!(
             "column {} (counted from 1), `{name}`, holds a different whole number in every row, as an index or a key does; if it \
-             measures nothing, leave the column out",
-            position + 1
+             measures nothing, {leave_out}",
+            position + 1,
+            leave_out = crate::advice!(LeaveOut)
         )
     };
     numbers.filter(|&j| is_identifier(j)).map(warning).collect()

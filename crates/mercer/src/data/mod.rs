@@ -60,9 +60,7 @@ mod table;
 mod text;
 
 #[doc(hidden)]
-pub use atomic::{check_space, write_nothing};
-#[doc(hidden)]
-pub use atomic::{check_writable, try_write_atomically, write_atomically};
+pub use atomic::{check_space, check_writable, try_write_atomically, write_atomically};
 pub use block_dataset::{BlockDataset, BlockOptions};
 pub(crate) use blocks::BLOCK;
 pub use blocks::TableBlocks;

@@ -89,7 +89,8 @@ impl Reader {
         let mut read = columns.iter().zip(&roles).filter(|(_, role)| **role != Role::Skipped);
         if let Some((name, _)) = read.find(|(name, _)| durations.contains(*name)) {
             return fail(format!(
-                "the column `{name}` holds durations; convert it to a number of seconds, or leave the column out"
+                "the column `{name}` holds durations; convert it to a number of seconds, or {leave_out}",
+                leave_out = crate::advice!(LeaveOut)
             ));
         }
         let units = schema.columns().iter().zip(&roles).enumerate();

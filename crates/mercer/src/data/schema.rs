@@ -144,8 +144,7 @@ impl Schema {
             if missing == Missing::Impute {
                 let values: Vec<f64> = table.x.column(j).into_iter().filter(|v| !v.is_nan()).collect();
                 fail_if!(values.is_empty(); table.fail(format!(
-                    "column {}, `{}`, has no values; leave the column out", column.position + 1, column.name
-                )));
+                    "column {}, `{}`, has no values; {leave_out}", column.position + 1, column.name, leave_out = crate::advice!(LeaveOut))));
                 schema.indicator[j] = values.len() < n;
                 // The sum itself might overflow.
                 let mean = values.iter().map(|v| v / values.len() as f64).sum();
@@ -367,7 +366,7 @@ impl Schema {
         if !(self.named && table.named) {
             fail_if!(d != got; table.fail(format!(
                 "has {got} columns, where {d} were fitted{}",
-                if got == d + 1 { "; if one of them is the target, name it" } else { "" }
+                if got == d + 1 { concat!("; ", crate::advice!(NameTarget)) } else { "" }
             )));
             return Ok((0..d).collect());
         }
@@ -520,7 +519,7 @@ pub(super) fn check_classes(table: &Table, name: &str, classes: &[String], n: us
 pub(super) fn check_levels(table: &Table, j: usize, [present, n]: [usize; 2]) -> Result<()> {
     let Column { name, position, kind: Kind::Category(levels) } = &table.columns[j] else { return Ok(()) };
     let place = format!("column {} (counted from 1), `{name}`,", position + 1);
-    fail_if!(levels.is_empty(); table.fail(format!("{place} has no values; leave the column out")));
+    fail_if!(levels.is_empty(); table.fail(format!("{place} has no values; {leave_out}", leave_out = crate::advice!(LeaveOut))));
     let many = present > FEW_LEVELS && 2 * present > n;
     if !many && levels.len() <= MOST_LEVELS {
         return Ok(());
@@ -534,6 +533,8 @@ pub(super) fn check_levels(table: &Table, j: usize, [present, n]: [usize; 2]) ->
         Some((word, _)) => (word, "; they look like numbers or dates, so write them as 1234.5 or 2024-05-31, or"),
         None => (levels[0].as_str(), ";"),
     };
-    Err(table
-        .fail(format!("{place} holds {held}, such as `{word}`: too many for a category{like} leave the column out")))
+    Err(table.fail(format!(
+        "{place} holds {held}, such as `{word}`: too many for a category{like} {leave_out}",
+        leave_out = crate::advice!(LeaveOut)
+    )))
 }

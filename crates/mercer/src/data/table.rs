@@ -330,7 +330,7 @@ impl Table {
 
     /// The error for a missing value.
     pub(super) fn missing(&self, row: usize, j: usize) -> Error {
-        let advice = "fill the value, drop the row, or fit with the option to impute missing values";
+        let advice = concat!("fill the value, drop the row, or fit with the option to ", crate::advice!(Impute));
         self.fail(format!("{} is missing; {advice}", self.place(row, j)))
     }
 

@@ -1,9 +1,10 @@
 //! What a fit takes, before it starts.
 
 use super::passes::points_at_a_time;
-use super::{Laplace, Method, fixed_mean, fixed_mean_loss};
+use super::{Laplace, method::Span};
 use crate::Result;
 use crate::classifier::Classifier;
+use crate::laplace::NetworkFunctions;
 use crate::net::ntk::EmpiricalNtk;
 use serde::Serialize;
 
@@ -18,79 +19,104 @@ pub struct Cost {
     pub predict: f64,
 }
 
+/// What a method takes beside the outputs and the features of the last layer: bytes, and multiply-adds of a fit and of a prediction.
+pub struct Work {
+    pub bytes: f64,
+    pub fit: f64,
+    pub predict: f64,
+}
+
+/// Sizes of a network and of the rows of a fit.
+pub struct Sizes<'a> {
+    classifier: &'a Classifier,
+    /// Rows.
+    pub n: f64,
+    /// Outputs.
+    pub c: f64,
+    /// Parameters.
+    pub p: f64,
+    /// Multiply-adds of a pass forward.
+    pub pass: f64,
+    /// Inputs of the last layer, and one for its bias.
+    pub hidden: f64,
+    /// Whether derivatives of its layers stay factors; those of convolutions are written out.
+    pub dense: bool,
+    /// Inputs and outputs of the affine layers.
+    layers: Vec<[f64; 2]>,
+}
+
+impl Sizes<'_> {
+    fn of(classifier: &Classifier, n: usize) -> Sizes<'_> {
+        let net = &classifier.network;
+        let [n, c, p, pass] = [n, net.outputs(), net.parameters(), net.multiply_adds()].map(|count| count as f64);
+        let layers: Vec<[f64; 2]> = net.affine_layers().iter().map(|layer| layer.map(|units| units as f64)).collect();
+        let hidden = layers.last().map_or(0.0, |[inputs, _]| inputs + 1.0);
+        let dense = pass <= layers.iter().map(|[i, o]| i * o).sum::<f64>();
+        Sizes { classifier, n, c, p, pass, hidden, dense, layers }
+    }
+
+    /// The sum of `of([inputs, outputs])` over the layers.
+    pub fn sum(&self, of: fn([f64; 2]) -> f64) -> f64 {
+        self.layers.iter().map(|layer| of(*layer)).sum()
+    }
+
+    /// Multiply-adds of the NTK at m points, of c outputs.
+    pub fn kernel(&self, m: f64, c: f64) -> f64 {
+        m * m * if self.dense { self.sum(|[i, _]| i) + c * self.sum(|[_, o]| o) } else { c * self.p }
+    }
+
+    /// Multiply-adds of a pass back from every output.
+    pub fn backward(&self) -> f64 {
+        (1.0 + 2.0 * self.c) * self.pass
+    }
+
+    /// Bytes of a batch that goes back from every output: cotangents `[C, b, C]` in both precisions, and signals of the widest layer.
+    pub fn batch(&self) -> Result<f64> {
+        let Classifier { network, parameters, .. } = self.classifier;
+        let points = points_at_a_time(&EmpiricalNtk::new(network, parameters)?, network.outputs());
+        let of_layer = |[i, o]: &[f64; 2]| if self.dense { i + o } else { i + o + i * o };
+        let widest = self.layers.iter().fold(self.c, |most, layer| most.max(of_layer(layer)));
+        Ok((points as f64).min(self.n) * self.c * (12.0 * self.c + 8.0 * widest))
+    }
+}
+
+/// Bytes of the algebra of few functions, and its multiply-adds.
+pub fn functions(order: f64) -> [f64; 2] {
+    [32.0 * order * order, 10.0 * order.powi(3)]
+}
+
 impl Laplace {
     /// An estimate of what a fit to `n` rows takes.
     ///
     /// ```
     /// use mercer::classifier::Classifier;
-    /// use mercer::laplace::{Laplace, Method};
+    /// use mercer::laplace::{Laplace, LastLayer};
     /// let data = mercer::data::digits().with_classes()?;
     /// let network = Classifier::new("dense(100) relu dense(10)", &data, mercer::Device::Cpu, 0)?;
-    /// let cost = Laplace::new(Method::LastLayer).cost(&network, data.n())?;
+    /// let cost = Laplace::new(LastLayer).cost(&network, data.n())?;
     /// assert!(cost.bytes > 1_010 * 1_010 * 8); // H is 1010×1010
     /// # Ok::<(), mercer::Error>(())
     /// ```
     pub fn cost(&self, network: &Classifier, n: usize) -> Result<Cost> {
-        let (net, rows) = (&network.network, n);
-        let [n, c, p, pass] = [n, net.outputs(), net.parameters(), net.multiply_adds()].map(|count| count as f64);
-        let layers: Vec<[f64; 2]> = net.affine_layers().iter().map(|layer| layer.map(|units| units as f64)).collect();
-        let sum = |of: fn([f64; 2]) -> f64| layers.iter().map(|layer| of(*layer)).sum::<f64>();
-        let hidden = layers.last().map_or(0.0, |[inputs, _]| inputs + 1.0);
-        let (weights, squares) = (sum(|[i, o]| i * o), sum(|[i, o]| i * i + o * o));
-        // Derivatives of dense layers stay factors, those of convolutions are written out.
-        let dense = pass <= weights;
-        let kernel = |m: f64, c: f64| m * m * if dense { sum(|[i, _]| i) + c * sum(|[_, o]| o) } else { c * p };
-        let functions = |order: f64| (32.0 * order * order, 10.0 * order.powi(3));
-        let backward = (1.0 + 2.0 * c) * pass;
-        // Of a batch that goes back from every output: cotangents [C, b, C] in both precisions, and signals of the widest layer.
-        let batch = || -> Result<f64> {
-            let b = points_at_a_time(&EmpiricalNtk::new(net, &network.parameters)?, net.outputs()).min(rows) as f64;
-            let widest = layers.iter().fold(c, |m, [i, o]| m.max(if dense { i + o } else { i + o + i * o }));
-            Ok(b * c * (12.0 * c + 8.0 * widest))
+        let sizes = Sizes::of(network, n);
+        let Work { bytes, fit, predict } = self.method.recipe().work(&sizes)?;
+        let rows = 8.0 * sizes.n * (sizes.hidden + 2.0 * sizes.c);
+        Ok(Cost { bytes: (bytes + rows) as u64, fit, predict: predict / sizes.pass.max(1.0) })
+    }
+
+    /// An estimate of what a fit to the functions of a network takes, and of what τ takes on so many validation rows.
+    pub(crate) fn cost_of_functions(&self, network: &NetworkFunctions, validation: usize) -> Cost {
+        let sizes = [network.n(), network.outputs(), network.functions()];
+        let [n, c, k] = sizes.map(|v| v as f64);
+        let outputs = 8 * (sizes[0] as u64).saturating_mul(sizes[1] as u64);
+        let width = match self.method.recipe().span() {
+            None | Some(Span::Empty) => return Cost { bytes: outputs, fit: 0.0, predict: 1.0 },
+            Some(Span::Whole) => k,
+            Some(Span::Leading(count)) => (count as f64).min(k),
         };
-        let (bytes, fit, predict) = match self.method {
-            Method::Map | Method::Temperature => (0.0, n * pass, pass),
-            Method::LastLayer => {
-                let (bytes, algebra) = functions(hidden * c);
-                (bytes, n * (pass + (c * hidden).powi(2) / 2.0) + algebra, pass + c * hidden * hidden)
-            }
-            Method::LastLayerKfac => {
-                let factors = hidden * hidden + c * c;
-                (
-                    32.0 * factors,
-                    n * (pass + factors) + 10.0 * (hidden.powi(3) + c.powi(3)),
-                    pass + factors + hidden * c,
-                )
-            }
-            Method::Kfac => {
-                let rotations = if dense { squares } else { c * sum(|[i, o]| i * o * (i + o)) };
-                let fit =
-                    n * (backward + pass * c * squares / weights.max(1.0)) + 10.0 * sum(|[i, o]| i.powi(3) + o.powi(3));
-                (8.0 * (3.0 * squares + weights) + batch()?, fit, backward + rotations + c * p)
-            }
-            Method::Diagonal => (32.0 * p + batch()?, n * (backward + c * p), backward + c * p),
-            Method::Ella { samples, rank } => {
-                let (m, k) = ((samples as f64).min(n), rank as f64);
-                // Back from every output, or forward along every function, whichever are fewer.
-                let along =
-                    if c <= k { backward + k * p * if dense { 1.0 } else { c } } else { (1.0 + 2.0 * k) * pass };
-                let fit = kernel(m, 1.0) + 10.0 * m.powi(3) + m * (3.0 * pass + k * p) + n * along;
-                (12.0 * k * p + 32.0 * m * m + 8.0 * n * c * k, fit, along + c * k * k)
-            }
-            Method::Eigenfunctions { functions: k, rows } => {
-                let (m, k) = ((rows as f64).min(n), k as f64);
-                let (bytes, algebra) = functions(k * c);
-                let units = sum(|[_, o]| o);
-                let ritz = m * m * units + 10.0 * units.powi(3);
-                let fit = kernel(m, c) + m * backward + ritz + n * (pass + (c * k).powi(2) / 2.0) + algebra;
-                (bytes + 20.0 * m * m + 8.0 * n * units, fit, pass + units * k + c * k * k)
-            }
-            Method::FixedMean => (
-                8.0 * n * hidden,
-                n.min(fixed_mean::SEEN as f64) * pass,
-                pass + sum(|[_, o]| o) + fixed_mean_loss::DRAWS as f64 * c,
-            ),
-        };
-        Ok(Cost { bytes: (bytes + 8.0 * n * (hidden + 2.0 * c)) as u64, fit, predict: predict / pass.max(1.0) })
+        // One or two Gram matrices, one or two eigenproblems; τ sees the validation rows once for each of its four grids.
+        let fit = n * c * k * (k + width) + 20.0 * k.powi(3) + 6.0 * validation as f64 * c * k * width;
+        let bytes = outputs.saturating_add(32 * (sizes[2] as u64).saturating_mul(sizes[2] as u64));
+        Cost { bytes, fit, predict: 1.0 }
     }
 }

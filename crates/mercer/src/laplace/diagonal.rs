@@ -1,16 +1,52 @@
 //! The diagonal of the Gauss–Newton matrix over all parameters.
 
+use super::Structure;
 use super::blocks::{Block, Blocks};
+use super::cost::{Sizes, Work};
+use super::fit::{Fit, Rows};
+use super::method::Recipe;
 use super::passes::{Cotangents, Passes, host, matrix};
+use crate::bundle::Bundle;
+use crate::classifier::Classifier;
 use crate::compute::{self, Store, Tensor, gemm};
 use crate::linalg::matmul;
 use crate::net::ntk::Jacobian;
 use crate::{FitContext, Result};
 use ndarray::{Array1, Array2, ArrayView2, Axis, s};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The diagonal of H, over all parameters. Example: [the module](super).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Diagonal;
+
+impl Recipe for Diagonal {
+    fn name(&self) -> &'static str {
+        "diagonal"
+    }
+
+    fn about(&self) -> &'static str {
+        "the diagonal of the Gauss–Newton matrix, over all parameters"
+    }
+
+    fn work(&self, sizes: &Sizes) -> Result<Work> {
+        let &Sizes { n, c, p, .. } = sizes;
+        let predict = sizes.backward() + c * p;
+        Ok(Work { bytes: 32.0 * p + sizes.batch()?, fit: n * predict, predict })
+    }
+
+    fn fit(&self, rows: &Rows, context: &FitContext) -> Result<Fit> {
+        fit(rows.passes, rows.x, context).map(Fit::of)
+    }
+
+    fn unpack(&self, bundle: &Bundle, _: &Classifier) -> Result<Option<Arc<dyn Structure>>> {
+        Ok(Some(Arc::new(Blocks::unpack(bundle, false)?)))
+    }
+}
 
 /// `h_p = Σ_i Σ_c (J_iᵀ L_i)_{pc}²` with `Λ_i = L_i L_iᵀ`, at rows `x` `[n, d]`, and the outputs there `[n, C]`.
-pub(super) fn fit(passes: &Passes, x: ArrayView2<f64>, context: &FitContext) -> Result<(Blocks, Array2<f64>)> {
+fn fit(passes: &Passes, x: ArrayView2<f64>, context: &FitContext) -> Result<(Blocks, Array2<f64>)> {
     let p = passes.classifier.network.parameters() as u64;
     context.budget.require(format!("a diagonal of {p} numbers"), 32 * p, "use last-layer")?;
     let mut blocks: BTreeMap<usize, Block> = BTreeMap::new();

@@ -227,8 +227,7 @@ mod tests {
     use crate::rng::Rng;
 
     fn network(net: &str) -> (Classifier, Array2<f64>) {
-        let mut rng = Rng::new(3);
-        let x = Array2::from_shape_simple_fn((30, 36), || rng.normal());
+        let x = Rng::new(3).normals((30, 36));
         let labels = (0..30).map(|i| i % 3).collect();
         let classes = ["a", "b", "c"].map(String::from).to_vec();
         let y = Target::Classes { labels, names: classes };
@@ -254,7 +253,7 @@ mod tests {
             assert!(back.dim() == (90, k) && close(&back, &forward) && close(&z, &same), "{net}");
             // ⟨w_j, J v_i⟩ over one output of each row is ⟨Jᵀ w_j, v_i⟩.
             let outputs: Vec<usize> = (0..30).map(|_| rng.below(3)).collect();
-            let w = Array2::from_shape_simple_fn((30, 2), || rng.normal());
+            let w = rng.normals((30, 2));
             let combined = passes.combined(x.view(), &outputs, w.view()).unwrap().mapv(f64::from);
             let picked = Array2::from_shape_fn((30, k), |(n, j)| forward[[3 * n + outputs[n], j]]);
             assert!(close(&combined.dot(&v.mapv(f64::from).t()), &w.t().dot(&picked)), "{net}");

@@ -1,13 +1,13 @@
 //! The fit: a structure, then the precision of the prior, the noise and the temperature.
 
 use super::fixed_mean::Reference;
-use super::functions::{Basis, Functions};
 use super::likelihood::{Likelihood, profile};
 use super::outputs::{Outputs, Spread};
 use super::passes::{Hidden, Passes};
 use super::search::{ENDS, search};
-use super::{FittedLaplace, Laplace, Method, Predictive, Prior, Searched, Structure};
-use super::{diagonal, eigenfunctions, ella, fixed_mean, kfac, predictive};
+use super::{
+    FittedLaplace, Laplace, Method, NetworkKind, Predictive, Prior, Searched, Structure, fixed_mean, predictive,
+};
 use crate::classifier::Classifier;
 use crate::data::Dataset;
 use crate::spectrum::Origin;
@@ -19,21 +19,47 @@ use std::time::Instant;
 /// Most of Newton's steps to a temperature.
 const STEPS: usize = 100;
 
-/// A structure, unless the method is a baseline.
-type Fit = Option<Arc<dyn Structure>>;
+/// Rows that a method is fitted to: `x` `[n, d]`, their targets, and the network as a function of them.
+pub struct Rows<'a> {
+    pub passes: &'a Passes<'a>,
+    pub x: ArrayView2<'a, f64>,
+    pub likelihood: &'a Likelihood,
+}
+
+/// What a method finds at rows, before the precision of the prior.
+pub struct Fit {
+    /// None of a baseline.
+    pub structure: Option<Arc<dyn Structure>>,
+    /// Of a process with a fixed mean, whose structure is found on validation rows.
+    pub reference: Option<Reference>,
+    /// The outputs at the rows `[n, C]`.
+    pub z: Array2<f64>,
+}
+
+impl Fit {
+    /// A structure with the outputs at its rows.
+    pub fn of<S: Structure + 'static>((structure, z): (S, Array2<f64>)) -> Fit {
+        Fit { structure: Some(Arc::new(structure)), ..Fit::alone(z) }
+    }
+
+    /// The network alone.
+    pub fn alone(z: Array2<f64>) -> Fit {
+        Fit { structure: None, reference: None, z }
+    }
+}
 
 /// A posterior before its precision, noise and temperature are found: the structure takes the time, and what is found afterwards, on any
 /// validation rows, little.
 ///
 /// ```
 /// use mercer::classifier::{Classifier, Settings, train};
-/// use mercer::laplace::{Laplace, Method, Prior};
+/// use mercer::laplace::{Laplace, LastLayer, Prior};
 /// use std::sync::Arc;
 /// let (data, other) = mercer::data::digits().with_classes()?.split(0.5, 0)?;
 /// let start = Classifier::new("dense(16) relu dense(10)", &data, mercer::Device::Cpu, 0)?;
 /// let settings = Settings { epochs: 3, ..Settings::default() };
 /// let network = Arc::new(train(start, &data, None, &settings, &Default::default(), &|_| ())?.classifier);
-/// let laplace = Laplace { prior: Prior::Validation, ..Laplace::new(Method::LastLayer) };
+/// let laplace = Laplace { prior: Prior::Validation, ..Laplace::new(LastLayer) };
 /// let structured = laplace.structured(&network, &data, &Default::default())?;
 /// let outputs = structured.outputs(other.x.to_f64().view())?; // one pass, for every τ and temperature
 /// let plain = structured.tuned(&laplace, Some((&outputs, &other)))?;
@@ -44,12 +70,9 @@ type Fit = Option<Arc<dyn Structure>>;
 pub struct Structured {
     network: Arc<Classifier>,
     method: Method,
-    structure: Fit,
-    /// Of a process with a fixed mean.
-    reference: Option<Reference>,
-    /// The rows it was fitted to: their targets, and the outputs there `[n, C]`.
+    fit: Fit,
+    /// The targets of the rows it was fitted to.
     likelihood: Likelihood,
-    z: Array2<f64>,
     origin: Origin,
 }
 
@@ -65,7 +88,7 @@ impl Laplace {
     ) -> Result<FittedLaplace> {
         let start = Instant::now();
         let structured = self.structured(network, data, context)?;
-        let looked_at = validation.filter(|_| self.looks_at_validation(network));
+        let looked_at = validation.filter(|_| self.method.recipe().looks_at_validation(self, network.number.is_some()));
         let outputs = looked_at.map(|rows| structured.outputs(rows.x.to_f64().view())).transpose()?;
         let mut fitted = structured.tuned(self, outputs.as_ref().zip(looked_at))?;
         fitted.origin.seconds = start.elapsed().as_secs_f64();
@@ -78,12 +101,12 @@ impl Laplace {
     /// ```
     /// use mercer::apply::Predict;
     /// use mercer::classifier::Classifier;
-    /// use mercer::laplace::{Laplace, Method};
+    /// use mercer::laplace::{Laplace, Temperature};
     /// use std::sync::Arc;
     /// let (data, other) = mercer::data::digits().with_classes()?.split(0.1, 0)?;
     /// let network = Arc::new(Classifier::new("dense(16) relu dense(10)", &data, mercer::Device::Cpu, 0)?);
     /// let halves = [(0..90).collect::<Vec<_>>(), (90..180).collect()];
-    /// let fits = Laplace::new(Method::Temperature).fit_on(&network, &data, &other, &halves, &Default::default())?;
+    /// let fits = Laplace::new(Temperature).fit_on(&network, &data, &other, &halves, &Default::default())?;
     /// assert_ne!(fits[0].temperature, fits[1].temperature);
     /// fits[0].scores(other.select(&halves[1]).x.to_f64().view())?; // of rows that its temperature was not found on
     /// # Ok::<(), mercer::Error>(())
@@ -98,7 +121,7 @@ impl Laplace {
     ) -> Result<Vec<FittedLaplace>> {
         let start = Instant::now();
         let structured = self.structured(network, data, context)?;
-        let looked_at = self.looks_at_validation(network);
+        let looked_at = self.method.recipe().looks_at_validation(self, network.number.is_some());
         let outputs = looked_at.then(|| structured.outputs(validation.x.to_f64().view())).transpose()?;
         let tuned = |rows: &Vec<usize>| {
             let chosen = outputs.as_ref().map(|outputs| (outputs.select(rows), validation.select(rows)));
@@ -109,15 +132,6 @@ impl Laplace {
         choices.iter().map(tuned).collect()
     }
 
-    /// Whether something is found on validation rows.
-    fn looks_at_validation(&self, network: &Classifier) -> bool {
-        match self.method {
-            Method::Map => self.prior == Prior::Validation && network.number.is_some(),
-            Method::Temperature | Method::FixedMean => true,
-            _ => self.prior == Prior::Validation || self.tempered && network.number.is_none(),
-        }
-    }
-
     /// Fits the structure of the posterior of `network` to labelled rows: all but what [`Structured::tuned`] finds.
     pub fn structured(&self, network: &Arc<Classifier>, data: &Dataset, context: &FitContext) -> Result<Structured> {
         let start = Instant::now();
@@ -125,53 +139,25 @@ impl Laplace {
         let passes = Passes::new(network)?;
         let likelihood = Likelihood::of(network, data)?;
         let x = data.x.to_f64();
-        let (structure, z) = self.structure(&passes, x.view(), context)?;
-        let reference = match self.method {
-            Method::FixedMean => Some(Reference::of(&passes, x.view(), &likelihood, context.seed)?),
-            _ => None,
-        };
+        let rows = Rows { passes: &passes, x: x.view(), likelihood: &likelihood };
+        let fit = self.method.recipe().fit(&rows, context)?;
         let kernel = format!("the NTK of \"{}\"", network.network.expression());
         let origin =
             Origin::new(format!("laplace ({})", self.method.name()), kernel, (data.n(), data.d()), context, start);
         let origin = Origin { outputs: network.network.outputs(), ..origin };
-        Ok(Structured { network: network.clone(), method: self.method, structure, reference, likelihood, z, origin })
+        Ok(Structured { network: network.clone(), method: self.method, fit, likelihood, origin })
     }
 
     /// Refuses settings that do not fit, and work that does not fit into memory.
     fn check(&self, network: &Classifier, n: usize, context: &FitContext) -> Result<()> {
         fail_if!(!self.predictive.is_possible(), "draws must be one at least, and a million at most");
-        fail_if!(
-            self.method == Method::Temperature && network.number.is_some(),
-            "the temperature scales logits of classes; the network predicts a number"
-        );
-        let instead = match self.method {
-            Method::Map | Method::Temperature | Method::LastLayerKfac | Method::FixedMean => "use fewer rows",
-            Method::Ella { .. } | Method::Eigenfunctions { .. } => "use fewer functions or rows, or last-layer-kfac",
-            _ => "use last-layer-kfac, or fewer rows",
-        };
-        context.budget.require(format!("the {} posterior", self.method.name()), self.cost(network, n)?.bytes, instead)
-    }
-
-    /// The structure at rows `x` `[n, d]`, and the outputs there `[n, C]`.
-    fn structure(&self, passes: &Passes, x: ArrayView2<f64>, context: &FitContext) -> Result<(Fit, Array2<f64>)> {
-        fn shared<S: Structure + 'static>((structure, z): (S, Array2<f64>)) -> (Fit, Array2<f64>) {
-            (Some(Arc::new(structure)), z)
-        }
-        Ok(match self.method {
-            Method::Map | Method::Temperature => (None, passes.forward(x, Hidden::No)?.0),
-            // It has no curvature: its mean is the network's, and its covariance is found on other rows.
-            Method::FixedMean => (None, Array2::zeros((0, passes.outputs()))),
-            Method::LastLayer => {
-                shared(Functions::fit(Basis::LastLayer, passes.square_of_last_layer()?, passes, x, context)?)
-            }
-            Method::LastLayerKfac => shared(kfac::last_layer(passes, x, context)?),
-            Method::Kfac => shared(kfac::fit(passes, x, context)?),
-            Method::Diagonal => shared(diagonal::fit(passes, x, context)?),
-            Method::Ella { samples, rank } => shared(ella::fit(samples, rank, passes, x, context)?),
-            Method::Eigenfunctions { functions, rows } => {
-                shared(eigenfunctions::fit(functions, rows, passes, x, context)?)
-            }
-        })
+        let recipe = self.method.recipe();
+        recipe.check(NetworkKind::of(network))?;
+        context.budget.require(
+            format!("the {} posterior", self.method.name()),
+            self.cost(network, n)?.bytes,
+            recipe.instead(),
+        )
     }
 }
 
@@ -179,7 +165,7 @@ impl Structured {
     /// What the posterior says of rows `x` `[n, d]` for every precision of the prior.
     pub fn outputs(&self, x: ArrayView2<f64>) -> Result<Outputs> {
         let passes = Passes::new(&self.network)?;
-        match (&self.structure, &self.reference) {
+        match (&self.fit.structure, &self.fit.reference) {
             (Some(structure), _) => {
                 let noise = if passes.classes() { 1.0 } else { self.marginal(structure.as_ref()).largest()?.1 };
                 Outputs::on_grid(structure.as_ref(), &passes, x, noise)
@@ -190,7 +176,7 @@ impl Structured {
     }
 
     fn marginal(&self, structure: &dyn Structure) -> Marginal<'_> {
-        Marginal::new(structure, &self.likelihood, self.z.view())
+        Marginal::new(structure, &self.likelihood, self.fit.z.view())
     }
 
     /// Finds the precision of the prior, the noise and the temperature as `laplace` says, whose method is that of the structure; on the
@@ -208,14 +194,14 @@ impl Structured {
         }
         let likelihood = validation.map(|(_, rows)| Likelihood::of(network, rows)).transpose()?;
         let on = |what: &str| needed(validation.as_ref().zip(likelihood.as_ref()), what);
-        let mut structure = self.structure.clone();
+        let mut structure = self.fit.structure.clone();
         let mut found = Searched { value: 1.0, loss: 0.0, at_end: false };
         let mut noise = match (validation, &likelihood) {
             (Some((outputs, _)), Some(rows)) => rows.mean_square(outputs.mean.view()),
-            _ => self.likelihood.mean_square(self.z.view()),
+            _ => self.likelihood.mean_square(self.fit.z.view()),
         };
         let mut evidence = None;
-        if let Some(reference) = &self.reference {
+        if let Some(reference) = &self.fit.reference {
             let ((outputs, _), likelihood) = on("the amplitude of a process with a fixed mean")?;
             let process;
             (process, found, noise) = fixed_mean::fit(reference, outputs, likelihood)?;
@@ -244,7 +230,7 @@ impl Structured {
             origin: self.origin.clone(),
             notes: vec![],
         };
-        if self.method == Method::Temperature || laplace.tempered && network.number.is_none() {
+        if self.method.recipe().tempers(laplace, network.number.is_some()) {
             let ((outputs, rows), likelihood) = on("the temperature")?;
             let scores = match fitted.predictive {
                 Predictive::Sampling { .. } if fitted.structure.is_some() => {
@@ -253,7 +239,7 @@ impl Structured {
                 _ => fitted.scores_of(outputs)?,
             };
             let found = temperature(&scores, likelihood)?;
-            fitted.note_end("temperature", &found);
+            fitted.notes.extend(found.note_of_end("temperature"));
             fitted.temperature = found.value;
             fitted.found = if fitted.structure.is_none() { found } else { fitted.found };
         }

@@ -1,8 +1,5 @@
 //! A fitted posterior: predictions, and its file.
 
-use super::blocks::Blocks;
-use super::fixed_mean::FixedMean;
-use super::functions::Functions;
 use super::outputs::Outputs;
 use super::passes::{Hidden, Passes, batches};
 use super::predictive::sampled;
@@ -29,7 +26,7 @@ pub struct FittedLaplace {
     pub method: Method,
     /// How probabilities are found.
     pub predictive: Predictive,
-    /// τ, of the prior `N(0, I/τ)` over the parameters; T for [`Method::Temperature`]; 1 for the network alone.
+    /// τ, of the prior `N(0, I/τ)` over the parameters; T for [`Temperature`](super::Temperature); 1 for the network alone.
     pub found: Searched,
     /// T, by which scores of classes are divided; 1 unless one was found.
     pub temperature: f64,
@@ -63,13 +60,6 @@ impl FittedLaplace {
             variances.slice_mut(s![rows, ..]).assign(&of_rows);
         }
         Ok((mean, variances))
-    }
-
-    /// Notes that a value was found at the end of the range that was searched.
-    pub(super) fn note_end(&mut self, what: &str, found: &Searched) {
-        if found.at_end {
-            self.notes.push(format!("the {what} {:.1e} is at the end of the range that was searched", found.value));
-        }
     }
 
     /// The scores `[n, C]` of classes at rows with these outputs, whose softmax are the probabilities: what [`Predict::scores`] returns without
@@ -126,13 +116,7 @@ impl Predict for FittedLaplace {
     }
 
     fn decode(&self, scores: ArrayView2<f64>) -> Target {
-        if self.network.number.is_some() {
-            return Target::Values(scores.column(0).to_vec());
-        }
-        let largest =
-            |row: ndarray::ArrayView1<f64>| (0..row.len()).fold(0, |best, c| if row[c] > row[best] { c } else { best });
-        let labels = scores.rows().into_iter().map(largest).collect();
-        Target::Classes { labels, names: self.network.classes.clone() }
+        Target::of_scores(scores, &self.network.classes)
     }
 
     fn probabilities(&self, scores: ArrayView2<f64>) -> Option<Array2<f64>> {
@@ -170,17 +154,8 @@ impl Saved for FittedLaplace {
 
     fn unpack(bundle: &Bundle, device: Device) -> Result<FittedLaplace> {
         let network = Classifier::unpack(bundle, device)?;
-        let (method, parameters): (Method, usize) = (bundle.value("method")?, network.network.parameters());
-        let functions = |kind: &str| Functions::unpack(bundle, kind, parameters);
-        let structure: Option<Arc<dyn Structure>> = match method {
-            Method::Map | Method::Temperature => None,
-            Method::LastLayer => Some(Arc::new(functions("last-layer")?)),
-            Method::Ella { .. } => Some(Arc::new(functions("ella")?)),
-            Method::Eigenfunctions { .. } => Some(Arc::new(functions("eigenfunctions")?)),
-            Method::FixedMean => Some(Arc::new(FixedMean::unpack(bundle, network.network.outputs())?)),
-            Method::LastLayerKfac => Some(Arc::new(Blocks::unpack(bundle, true)?)),
-            Method::Kfac | Method::Diagonal => Some(Arc::new(Blocks::unpack(bundle, false)?)),
-        };
+        let method: Method = bundle.value("method")?;
+        let structure = method.recipe().unpack(bundle, &network)?;
         let found: Searched = bundle.value("found")?;
         let (temperature, noise): (f64, f64) = (bundle.value("temperature")?, bundle.value("noise")?);
         let (origin, predictive): (Origin, Predictive) = (bundle.value("origin")?, bundle.value("predictive")?);

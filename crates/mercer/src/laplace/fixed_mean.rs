@@ -9,34 +9,87 @@
 //! the outputs by B. The mean does not depend on the targets of the training rows, so B, s and t have the least loss on other rows, where the network
 //! makes the mistakes that it makes on new ones (`fixed_mean_loss.rs`). For a number, T is 1 and a is the norm of f.
 
-use super::Structure;
+use super::cost::{Sizes, Work};
+use super::fit::{self, Fit};
 use super::fixed_mean_loss::{self as loss, DRAWS, ROWS, Rows, draws, softmaxes};
 use super::likelihood::Likelihood;
+use super::method::{self, Recipe};
 use super::outputs::{Outputs, Spread};
 use super::passes::{Hidden, Passes};
 use super::search::Searched;
+use super::{Laplace, Structure};
 use crate::apply::minimise;
 use crate::bundle::Bundle;
+use crate::classifier::Classifier;
 use crate::compute::Device;
 use crate::linalg::{Cholesky, matmul, solve_lower};
+use crate::options::Opt;
 use crate::rng::Rng;
-use crate::{Error, Result, fail_if};
+use crate::{Error, FitContext, Result, fail_if};
 use ndarray::{Array1, Array2, Array3, ArrayView2, Axis, concatenate, s};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 
 /// φ: `log(1 + ‖f‖²)`, the largest output, and the logarithms of two distances.
 pub(super) const FEATURES: usize = 4;
 /// Those that the temperature depends on, the first ones.
 pub(super) const TEMPERED: usize = 2;
 /// Rows that hidden units are seen at, at most.
-pub(super) const SEEN: usize = 10_000;
+const SEEN: usize = 10_000;
 /// Added to the covariance of f within classes, in units of its mean diagonal: units that hardly vary do not decide a distance.
 const LEAST: f64 = 1e-3;
 /// The range of every number that is found.
 const BOUNDS: (f64, f64) = (-30.0, 30.0);
 /// Where the search ends: the largest component of the gradient, and steps.
 const END: (f64, usize) = (1e-6, 200);
+
+/// A Gaussian process whose mean is fixed at the network (FMGP), divided by a temperature: temperature, amplitude and the covariance of the
+/// outputs have the least loss on other rows, the first two as functions of the row. Example: [the module](super).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FixedMean;
+
+impl Recipe for FixedMean {
+    fn name(&self) -> &'static str {
+        "fixed-mean"
+    }
+
+    fn about(&self) -> &'static str {
+        "a Gaussian process whose mean is the network, divided by a temperature"
+    }
+
+    fn options(&self) -> Vec<&'static Opt> {
+        vec![&method::DRAWS, &method::TEMPERED]
+    }
+
+    fn looks_at_validation(&self, _: &Laplace, _: bool) -> bool {
+        true
+    }
+
+    fn instead(&self) -> &'static str {
+        "use fewer rows"
+    }
+
+    fn work(&self, sizes: &Sizes) -> Result<Work> {
+        let &Sizes { n, c, pass, hidden, .. } = sizes;
+        Ok(Work {
+            bytes: 8.0 * n * hidden,
+            fit: n.min(SEEN as f64) * pass,
+            predict: pass + sizes.sum(|[_, o]| o) + DRAWS as f64 * c,
+        })
+    }
+
+    /// It has no curvature: its mean is the network's, and its covariance is found on other rows.
+    fn fit(&self, rows: &fit::Rows, context: &FitContext) -> Result<Fit> {
+        let reference = Reference::of(rows.passes, rows.x, rows.likelihood, context.seed)?;
+        let z = Array2::zeros((0, rows.passes.outputs()));
+        Ok(Fit { structure: None, reference: Some(reference), z })
+    }
+
+    fn unpack(&self, bundle: &Bundle, network: &Classifier) -> Result<Option<Arc<dyn Structure>>> {
+        Ok(Some(Arc::new(Process::unpack(bundle, network.network.outputs())?)))
+    }
+}
 
 /// Means and standard deviations of numbers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -69,7 +122,7 @@ type ArrayRow<'a> = ndarray::ArrayView1<'a, f64>;
 
 /// Hidden units at rows that the network was trained on.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Reference {
+pub struct Reference {
     /// Of all units.
     units: Moments,
     /// W `[q, q]` with `WᵀCW = I` for the covariance C of f within classes.
@@ -164,7 +217,7 @@ struct Found {
 }
 
 /// The process with `B = L Lᵀ`.
-pub(super) struct FixedMean {
+pub(super) struct Process {
     reference: Reference,
     /// L `[C, C]`, lower triangular.
     root: Array2<f64>,
@@ -181,7 +234,7 @@ pub(super) fn fit(
     reference: &Reference,
     outputs: &Outputs,
     likelihood: &Likelihood,
-) -> Result<(FixedMean, Searched, f64)> {
+) -> Result<(Process, Searched, f64)> {
     match likelihood {
         Likelihood::Classes(labels) => fit_classes(reference, outputs, labels).map(|(process, τ)| (process, τ, 1.0)),
         Likelihood::Numbers(y) => fit_numbers(reference, outputs, y),
@@ -194,7 +247,7 @@ fn minimum(count: usize, of: impl Fn(&[f64]) -> (f64, Vec<f64>)) -> Result<(Vec<
     Ok((found.x, found.value))
 }
 
-fn fit_classes(reference: &Reference, outputs: &Outputs, labels: &[usize]) -> Result<(FixedMean, Searched)> {
+fn fit_classes(reference: &Reference, outputs: &Outputs, labels: &[usize]) -> Result<(Process, Searched)> {
     let (z, (n, c)) = (&outputs.mean, outputs.mean.dim());
     let moments = Moments::of(features(outputs).view());
     let used = loss::columns(FEATURES, n);
@@ -209,10 +262,10 @@ fn fit_classes(reference: &Reference, outputs: &Outputs, labels: &[usize]) -> Re
     temperature.resize(1 + TEMPERED, 0.0);
     let precision = Searched { value: (-scale[0]).exp(), loss: value, at_end: false };
     let found = Found { features: moments, scale: slopes, temperature };
-    Ok((FixedMean { reference: reference.clone(), root, found }, precision))
+    Ok((Process { reference: reference.clone(), root, found }, precision))
 }
 
-fn fit_numbers(reference: &Reference, outputs: &Outputs, y: &[f64]) -> Result<(FixedMean, Searched, f64)> {
+fn fit_numbers(reference: &Reference, outputs: &Outputs, y: &[f64]) -> Result<(Process, Searched, f64)> {
     let logarithms = features(outputs).column(0).to_owned();
     // In units of the mean scale, so that the start is a doubt of one unit of the output.
     let mean = logarithms.mean().unwrap_or(0.0);
@@ -223,10 +276,10 @@ fn fit_numbers(reference: &Reference, outputs: &Outputs, y: &[f64]) -> Result<(F
     let features = Moments { mean: means, spread: vec![1.0; FEATURES] };
     let found = Found { features, scale, temperature: vec![0.0; 1 + TEMPERED] };
     let precision = Searched { value: (-at[0]).exp(), loss: value, at_end: false };
-    Ok((FixedMean { reference: reference.clone(), root: Array2::eye(1), found }, precision, at[1].exp()))
+    Ok((Process { reference: reference.clone(), root: Array2::eye(1), found }, precision, at[1].exp()))
 }
 
-impl FixedMean {
+impl Process {
     /// The means `z/T` `[n, C]`, and `a²` `[n]` for the precision τ.
     fn moments(&self, outputs: &Outputs, τ: f64) -> (Array2<f64>, Array1<f64>) {
         let Found { features: moments, scale, temperature } = &self.found;
@@ -255,7 +308,7 @@ impl FixedMean {
         Ok(Array2::from_shape_vec((n, c), scores).expect("a score for each output of each row"))
     }
 
-    pub fn unpack(bundle: &Bundle, outputs: usize) -> Result<FixedMean> {
+    pub fn unpack(bundle: &Bundle, outputs: usize) -> Result<Process> {
         let root = bundle.matrix("root")?;
         let (whitening, centres) = (bundle.matrix("whitening")?, bundle.matrix("centres")?);
         let reference = Reference { units: bundle.value("units")?, whitening, centres };
@@ -273,11 +326,11 @@ impl FixedMean {
                 || reference.centres.iter().chain(&reference.whitening).any(|v| !v.is_finite()),
             "its parts do not fit together: the amplitudes of the outputs"
         );
-        Ok(FixedMean { reference, root, found })
+        Ok(Process { reference, root, found })
     }
 }
 
-impl Structure for FixedMean {
+impl Structure for Process {
     fn eigenvalues(&self) -> Vec<f64> {
         vec![]
     }

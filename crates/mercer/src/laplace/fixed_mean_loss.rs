@@ -202,8 +202,7 @@ mod tests {
     use super::*;
 
     fn normals(n: usize, c: usize, seed: u64) -> Array2<f64> {
-        let mut rng = Rng::new(seed);
-        Array2::from_shape_simple_fn((n, c), || rng.normal())
+        Rng::new(seed).normals((n, c))
     }
 
     #[test]

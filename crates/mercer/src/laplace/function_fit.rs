@@ -4,119 +4,55 @@ use super::fit::{Marginal, needed, temperature};
 use super::function_fitted::{FittedFunctionLaplace, Weights};
 use super::functions::dense_gram;
 use super::likelihood::{Likelihood, profile};
+use super::method::Span;
 use super::network_functions::{NetworkFunctions, parts};
 use super::predictive::probit;
 use super::search::search;
-use super::{Predictive, Prior, Searched};
+use super::{Laplace, NetworkKind, Prior, Searched};
 use crate::data::Target;
 use crate::linalg::{eigh, matmul};
 use crate::spectrum::Origin;
 use crate::{Error, FitContext, Result, fail_if};
 use ndarray::{Array1, Array2, ArrayView2, s};
-use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Instant;
-
-/// Which posterior over the given functions. Example: [`FunctionLaplace`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum FunctionMethod {
-    /// The network alone.
-    Map,
-    /// `softmax(z/T)`, T with the least loss on other rows.
-    Temperature,
-    /// Over all K functions: exact, where they are the derivatives by all parameters.
-    Functions,
-    /// Over the leading eigenfunctions in their span.
-    Eigenfunctions {
-        /// How many.
-        count: usize,
-    },
-}
-
-impl FunctionMethod {
-    /// All of them, with `count` eigenfunctions.
-    pub fn all(count: usize) -> [FunctionMethod; 4] {
-        use FunctionMethod::*;
-        [Map, Temperature, Functions, Eigenfunctions { count }]
-    }
-
-    /// Its name, such as `eigenfunctions`.
-    pub fn name(self) -> &'static str {
-        match self {
-            FunctionMethod::Map => "map",
-            FunctionMethod::Temperature => "temperature",
-            FunctionMethod::Functions => "functions",
-            FunctionMethod::Eigenfunctions { .. } => "eigenfunctions",
-        }
-    }
-
-    /// Bytes of a fit to K functions with C outputs at `n` rows.
-    pub fn bytes(self, n: usize, c: usize, k: usize) -> u64 {
-        let outputs = 8 * (n as u64).saturating_mul(c as u64);
-        match self {
-            FunctionMethod::Map | FunctionMethod::Temperature => outputs,
-            _ => outputs.saturating_add(32 * (k as u64).saturating_mul(k as u64)),
-        }
-    }
-}
-
-/// Linearised Laplace of a network of any program, from its outputs and from functions Ψ that stand for its derivatives:
-/// `Σ(x) = Ψ(x) [Σ_i Ψ_iᵀ Λ_i Ψ_i + τI]⁻¹ Ψ(x)ᵀ`, by algebra of K×K matrices.
-///
-/// ```
-/// use mercer::data::Target;
-/// use mercer::laplace::{FunctionLaplace, FunctionMethod, NetworkFunctions};
-/// use ndarray::{Array2, Array3};
-/// // g(x) = 2x, whose derivative by the slope is x.
-/// let x = Array2::from_shape_fn((50, 1), |(i, _)| i as f64 / 25.0 - 1.0);
-/// let (z, j) = (&x * 2.0, x.clone().insert_axis(ndarray::Axis(2)));
-/// let y = Target::Values(z.iter().enumerate().map(|(i, z)| z + 0.1 * (7.0 * i as f64).sin()).collect());
-/// let network = NetworkFunctions::jacobians(z.view(), j.view())?;
-/// let laplace = FunctionLaplace::new(FunctionMethod::Functions);
-/// let fitted = laplace.fit(&network, &y, Some((&network, &y)), &Default::default())?;
-/// let deviations = fitted.deviations_at(&network)?.unwrap();
-/// assert!((deviations[25] - fitted.noise.sqrt()).abs() < 1e-12 && deviations[0] > deviations[25]); // x = 0 has noise alone
-/// # Ok::<(), mercer::Error>(())
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct FunctionLaplace {
-    /// Which posterior.
-    pub method: FunctionMethod,
-    /// How τ is found; by the marginal likelihood only where `square` is known.
-    pub prior: Prior,
-    /// `‖θ‖²` of the parameters whose derivatives the functions are, where that is known.
-    pub square: Option<f64>,
-    /// How probabilities are found.
-    pub predictive: Predictive,
-    /// Whether the scores of classes are divided by a temperature, found on validation rows, too.
-    pub tempered: bool,
-}
 
 /// Rows that the network has not seen, with their targets.
 pub type Validation<'a, 'b> = Option<(&'a NetworkFunctions<'b>, &'a Target)>;
 
-impl FunctionLaplace {
-    /// With τ by the loss on validation rows, and probabilities by the probit approximation.
-    pub fn new(method: FunctionMethod) -> FunctionLaplace {
-        let (prior, predictive) = (Prior::Validation, Predictive::Probit);
-        FunctionLaplace { method, prior, square: None, predictive, tempered: false }
-    }
-
-    /// Fits the posterior to the targets `y` `[n]`: numbers where the network has one output, else classes, one for each output.
-    pub fn fit(
+impl Laplace {
+    /// Fits the posterior of a network of any program, from its outputs and from functions Ψ that stand for its derivatives:
+    /// `Σ(x) = Ψ(x) [Σ_i Ψ_iᵀ Λ_i Ψ_i + τI]⁻¹ Ψ(x)ᵀ`, by algebra of K×K matrices. The targets `y` `[n]` are numbers where the network has one
+    /// output, else classes, one for each output.
+    ///
+    /// ```
+    /// use mercer::data::Target;
+    /// use mercer::laplace::{GivenFunctions, Laplace, NetworkFunctions};
+    /// use ndarray::{Array2, Array3};
+    /// // g(x) = 2x, whose derivative by the slope is x.
+    /// let x = Array2::from_shape_fn((50, 1), |(i, _)| i as f64 / 25.0 - 1.0);
+    /// let (z, j) = (&x * 2.0, x.clone().insert_axis(ndarray::Axis(2)));
+    /// let y = Target::Values(z.iter().enumerate().map(|(i, z)| z + 0.1 * (7.0 * i as f64).sin()).collect());
+    /// let network = NetworkFunctions::jacobians(z.view(), j.view())?;
+    /// let laplace = Laplace::new(GivenFunctions);
+    /// let fitted = laplace.fit_functions(&network, &y, Some((&network, &y)), &Default::default())?;
+    /// let deviations = network.deviations_of(&fitted)?.unwrap();
+    /// assert!((deviations[25] - fitted.noise.sqrt()).abs() < 1e-12 && deviations[0] > deviations[25]); // x = 0 has noise alone
+    /// # Ok::<(), mercer::Error>(())
+    /// ```
+    pub fn fit_functions(
         &self,
         network: &NetworkFunctions,
         y: &Target,
         validation: Validation,
         context: &FitContext,
     ) -> Result<FittedFunctionLaplace> {
-        self.fit_on(network, y, &[validation], context).map(|mut fits| fits.remove(0))
+        self.fit_functions_on(network, y, &[validation], context).map(|mut fits| fits.remove(0))
     }
 
     /// One fit for each set of validation rows, with what is found on such rows found on these: predictions of other rows compare methods
     /// fairly. The posterior's weights serve all fits.
-    pub fn fit_on(
+    pub fn fit_functions_on(
         &self,
         network: &NetworkFunctions,
         y: &Target,
@@ -125,23 +61,31 @@ impl FunctionLaplace {
     ) -> Result<Vec<FittedFunctionLaplace>> {
         let start = Instant::now();
         let (n, c, k) = (network.n(), network.outputs(), network.functions());
+        let recipe = self.method.recipe();
+        let Some(span) = recipe.span() else {
+            return Err(Error::input(format!(
+                "the method {} needs the network itself, not its functions",
+                recipe.name()
+            )));
+        };
+        recipe.check(NetworkKind { number: c == 1, functions: true })?;
         fail_if!(!self.predictive.is_possible(), "draws must be one at least, and a million at most");
         fail_if!(
-            self.prior == Prior::Likelihood && self.square.is_none(),
+            self.prior == Prior::Likelihood && network.square().is_none(),
             "the marginal likelihood needs the norm of the parameters, which functions do not tell; find the prior precision on validation \
              rows"
         );
         context.budget.require(
             format!("the posterior over {k} functions"),
-            self.method.bytes(n, c, k),
+            self.cost_of_functions(network, 0).bytes,
             "give fewer functions, or the values of their leading eigenfunctions",
         )?;
         let classes = class_names(y, c)?;
         let likelihood = likelihood(y, &classes, n)?;
-        let weights = match self.method {
-            FunctionMethod::Map | FunctionMethod::Temperature => None,
-            FunctionMethod::Functions => Some(weights(network, None, context)?),
-            FunctionMethod::Eigenfunctions { count } => Some(weights(network, Some(count), context)?),
+        let weights = match span {
+            Span::Empty => None,
+            Span::Whole => Some(weights(network, None, context)?),
+            Span::Leading(count) => Some(weights(network, Some(count), context)?),
         };
         let kernel = format!("{k} functions of a network with {c} outputs");
         let method = format!("laplace ({})", self.method.name());
@@ -157,11 +101,11 @@ impl FunctionLaplace {
             origin: Origin { outputs: c, ..origin },
             notes: vec![],
         };
-        validations.iter().map(|rows| self.tuned(untuned.clone(), (network, &likelihood), *rows)).collect()
+        validations.iter().map(|rows| self.tuned_functions(untuned.clone(), (network, &likelihood), *rows)).collect()
     }
 
     /// Finds the precision of the prior, the noise and the temperature of `fitted`: on validation rows, or from the rows that it was fitted to.
-    fn tuned(
+    fn tuned_functions(
         &self,
         mut fitted: FittedFunctionLaplace,
         (network, likelihood): (&NetworkFunctions, &Likelihood),
@@ -184,10 +128,10 @@ impl FunctionLaplace {
         match (fitted.weights.as_deref(), self.prior) {
             (Some(weights), Prior::Validation) => {
                 let (network, likelihood) = rows("the prior precision")?;
-                (fitted.found, fitted.noise) = self.by_validation(weights, network, likelihood)?;
+                (fitted.found, fitted.noise) = self.by_validation_of_functions(weights, network, likelihood)?;
             }
             (Some(Weights { eigenvalues, .. }), Prior::Likelihood) => {
-                let (z, square) = (network.all_outputs()?, self.square.expect("it was checked"));
+                let (z, square) = (network.all_outputs()?, network.square().expect("it was checked"));
                 let marginal = Marginal { likelihood, z: z.view(), eigenvalues: eigenvalues.to_vec(), square };
                 (fitted.found, fitted.noise) = marginal.largest()?;
             }
@@ -203,11 +147,10 @@ impl FunctionLaplace {
             }
             _ => {}
         }
-        if self.method == FunctionMethod::Temperature || self.tempered && c > 1 {
-            fail_if!(c == 1, "the temperature scales logits of classes; the network predicts a number");
+        if self.method.recipe().tempers(self, c == 1) {
             let (network, likelihood) = rows("the temperature")?;
-            let found = temperature(&fitted.scores_at(network)?, likelihood)?;
-            fitted.note_end("temperature", &found);
+            let found = temperature(&network.scores_of(&fitted)?, likelihood)?;
+            fitted.notes.extend(found.note_of_end("temperature"));
             fitted.temperature = found.value;
         }
         if let Some(weights) = &fitted.weights {
@@ -222,7 +165,7 @@ impl FunctionLaplace {
     }
 
     /// τ with the least loss on rows, and for numbers the noise σ²: the variance is `σ²(1 + q)` with `q = Ψ(H + s)⁻¹Ψᵀ`, `s = σ²τ`.
-    fn by_validation(
+    fn by_validation_of_functions(
         &self,
         weights: &Weights,
         network: &NetworkFunctions,

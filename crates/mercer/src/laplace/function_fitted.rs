@@ -1,10 +1,9 @@
 //! A fitted posterior over given functions: predictions, and its file.
 
-use super::function_fit::FunctionMethod;
 use super::functions::covariances;
 use super::network_functions::{NetworkFunctions, parts};
 use super::predictive::{probit, sampled};
-use super::{Predictive, Searched};
+use super::{Method, Predictive, Searched};
 use crate::apply::{Predict, Saved, softmax_rows};
 use crate::bundle::Bundle;
 use crate::compute::Device;
@@ -17,13 +16,13 @@ use ndarray::{Array1, Array2, Array3, ArrayView2, Axis, concatenate, s};
 use std::sync::Arc;
 
 /// A network of another program with the uncertainty of its outputs. Its rows are those of [`NetworkFunctions::rows`]. Example:
-/// [`FunctionLaplace`](super::FunctionLaplace).
+/// [`Laplace::fit_functions`](super::Laplace::fit_functions).
 #[derive(Clone)]
 pub struct FittedFunctionLaplace {
     /// Names of the classes, in the order of the outputs; none where the network predicts a number.
     pub classes: Vec<String>,
     /// What was fitted.
-    pub method: FunctionMethod,
+    pub method: Method,
     /// How probabilities are found.
     pub predictive: Predictive,
     /// τ, of the prior `N(0, I/τ)` over the functions' weights; 1 without a posterior.
@@ -75,6 +74,21 @@ impl NetworkFunctions<'_> {
         let parts = self.batches().map(|rows| Ok(self.rows(rows)?.slice(s![.., ..self.outputs()]).to_owned()));
         joined(parts.collect::<Result<Vec<_>>>()?)
     }
+
+    /// [`Predict::scores`] of a model at all rows, a few at a time.
+    pub fn scores_of(&self, model: &dyn Predict) -> Result<Array2<f64>> {
+        joined(self.batches().map(|rows| model.scores(self.rows(rows)?.view())).collect::<Result<Vec<_>>>()?)
+    }
+
+    /// [`Predict::deviations`] of a model at all rows, a few at a time.
+    pub fn deviations_of(&self, model: &dyn Predict) -> Result<Option<Array1<f64>>> {
+        let mut all = vec![];
+        for rows in self.batches() {
+            let Some(some) = model.deviations(self.rows(rows)?.view())? else { return Ok(None) };
+            all.extend(some);
+        }
+        Ok(Some(all.into()))
+    }
 }
 
 fn joined(parts: Vec<Array2<f64>>) -> Result<Array2<f64>> {
@@ -83,28 +97,6 @@ fn joined(parts: Vec<Array2<f64>>) -> Result<Array2<f64>> {
 }
 
 impl FittedFunctionLaplace {
-    /// [`Predict::scores`] at the rows of a network, a few at a time.
-    pub fn scores_at(&self, network: &NetworkFunctions) -> Result<Array2<f64>> {
-        joined(network.batches().map(|rows| self.scores(network.rows(rows)?.view())).collect::<Result<Vec<_>>>()?)
-    }
-
-    /// [`Predict::deviations`] at the rows of a network, a few at a time.
-    pub fn deviations_at(&self, network: &NetworkFunctions) -> Result<Option<Array1<f64>>> {
-        let mut all = vec![];
-        for rows in network.batches() {
-            let Some(some) = self.deviations(network.rows(rows)?.view())? else { return Ok(None) };
-            all.extend(some);
-        }
-        Ok(Some(all.into()))
-    }
-
-    /// Notes that a value was found at the end of the range that was searched.
-    pub(super) fn note_end(&mut self, what: &str, found: &Searched) {
-        if found.at_end {
-            self.notes.push(format!("the {what} {:.1e} is at the end of the range that was searched", found.value));
-        }
-    }
-
     /// Outputs `[b, C]` and their covariances `[b, C, C]`, or variances `[b, C, 1]`, the noise not included, at rows `[b, C(1 + K)]`.
     fn moments(&self, x: ArrayView2<f64>, full: bool) -> Result<(Array2<f64>, Array3<f64>)> {
         let (c, d) = (self.origin.outputs, self.origin.d);
@@ -152,12 +144,7 @@ impl Predict for FittedFunctionLaplace {
     }
 
     fn decode(&self, scores: ArrayView2<f64>) -> Target {
-        if self.classes.is_empty() {
-            return Target::Values(scores.column(0).to_vec());
-        }
-        let largest =
-            |row: ndarray::ArrayView1<f64>| (0..row.len()).fold(0, |best, c| if row[c] > row[best] { c } else { best });
-        Target::Classes { labels: scores.rows().into_iter().map(largest).collect(), names: self.classes.clone() }
+        Target::of_scores(scores, &self.classes)
     }
 
     fn probabilities(&self, scores: ArrayView2<f64>) -> Option<Array2<f64>> {
@@ -200,8 +187,7 @@ impl Saved for FittedFunctionLaplace {
 
     fn unpack(bundle: &Bundle, _device: Device) -> Result<FittedFunctionLaplace> {
         let (classes, origin): (Vec<String>, Origin) = (bundle.value("classes")?, bundle.value("origin")?);
-        let (method, mean_square): (FunctionMethod, Option<f64>) =
-            (bundle.value("method")?, bundle.value("mean_square")?);
+        let (method, mean_square): (Method, Option<f64>) = (bundle.value("method")?, bundle.value("mean_square")?);
         let c = origin.outputs;
         fail_if!(
             c != classes.len().max(1) || origin.d <= c || !origin.d.is_multiple_of(c),
@@ -226,7 +212,7 @@ impl Saved for FittedFunctionLaplace {
         let found: Searched = bundle.value("found")?;
         let (temperature, noise): (f64, f64) = (bundle.value("temperature")?, bundle.value("noise")?);
         let predictive: Predictive = bundle.value("predictive")?;
-        let posterior = !matches!(method, FunctionMethod::Map | FunctionMethod::Temperature);
+        let posterior = method.has_posterior();
         fail_if!(
             !(found.value > 0.0 && noise > 0.0 && temperature > 0.0)
                 || posterior != weights.is_some()

@@ -5,7 +5,7 @@ use super::likelihood::Curvature;
 use super::passes::{Hidden, Passes};
 use crate::bundle::Bundle;
 use crate::linalg::{eigh, matmul};
-use crate::{Error, FitContext, Result, fail_if};
+use crate::{FitContext, Result, fail_if};
 use ndarray::{Array1, Array2, Array3, ArrayView2, Axis, s};
 
 /// Functions `Ψ(x)` `[C, K]` of a row, such that `J(x)J(x')ᵀ ≈ Ψ(x)Ψ(x')ᵀ`.
@@ -122,20 +122,8 @@ impl Functions {
         out
     }
 
-    pub fn unpack(bundle: &Bundle, kind: &str, parameters: usize) -> Result<Functions> {
-        let basis = match kind {
-            "last-layer" => Basis::LastLayer,
-            "eigenfunctions" => Basis::Eigenfunctions(bundle.matrix("functions")?),
-            "ella" => {
-                let v = bundle.matrix("directions")?;
-                fail_if!(
-                    v.ncols() != parameters,
-                    "its parts do not fit together: the directions are of another network"
-                );
-                Basis::Directions(v.mapv(|v| v as f32))
-            }
-            other => return Err(Error::input(format!("the structure '{other}' is not known"))),
-        };
+    /// Reads what [`Structure::pack`] wrote of functions of this basis.
+    pub fn unpack(bundle: &Bundle, basis: Basis) -> Result<Functions> {
         let (rotation, eigenvalues) = (bundle.matrix("rotation")?, bundle.matrix("eigenvalues")?);
         let order = rotation.nrows();
         fail_if!(

@@ -1,14 +1,88 @@
 //! KFAC: the Gauss–Newton matrix of a layer as a Kronecker product.
 
+use super::Structure;
 use super::blocks::{Block, Blocks};
+use super::cost::{Sizes, Work};
+use super::fit::{Fit, Rows};
 use super::likelihood::Curvature;
+use super::method::Recipe;
 use super::passes::{Cotangents, Hidden, Passes};
+use crate::bundle::Bundle;
+use crate::classifier::Classifier;
 use crate::compute::{Device, Store, Tensor, gemm};
 use crate::linalg::{eigh, matmul};
 use crate::net::ntk::Jacobian;
 use crate::{FitContext, Result};
 use ndarray::{Array1, Array2, ArrayView2, s};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// A Kronecker product for every dense and convolutional layer; norms stay as they are. Example: [the module](super).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Kfac;
+
+/// A Kronecker product, over the last layer. Example: [the module](super).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LastLayerKfac;
+
+impl Recipe for Kfac {
+    fn name(&self) -> &'static str {
+        "kfac"
+    }
+
+    fn about(&self) -> &'static str {
+        "a Kronecker product for every dense and convolutional layer"
+    }
+
+    fn work(&self, sizes: &Sizes) -> Result<Work> {
+        let &Sizes { n, c, p, pass, dense, .. } = sizes;
+        let (weights, squares) = (sizes.sum(|[i, o]| i * o), sizes.sum(|[i, o]| i * i + o * o));
+        let rotations = if dense { squares } else { c * sizes.sum(|[i, o]| i * o * (i + o)) };
+        let factors = 10.0 * sizes.sum(|[i, o]| i.powi(3) + o.powi(3));
+        Ok(Work {
+            bytes: 8.0 * (3.0 * squares + weights) + sizes.batch()?,
+            fit: n * (sizes.backward() + pass * c * squares / weights.max(1.0)) + factors,
+            predict: sizes.backward() + rotations + c * p,
+        })
+    }
+
+    fn fit(&self, rows: &Rows, context: &FitContext) -> Result<Fit> {
+        fit(rows.passes, rows.x, context).map(Fit::of)
+    }
+
+    fn unpack(&self, bundle: &Bundle, _: &Classifier) -> Result<Option<Arc<dyn Structure>>> {
+        Ok(Some(Arc::new(Blocks::unpack(bundle, false)?)))
+    }
+}
+
+impl Recipe for LastLayerKfac {
+    fn name(&self) -> &'static str {
+        "last-layer-kfac"
+    }
+
+    fn about(&self) -> &'static str {
+        "a Kronecker product, over the last layer"
+    }
+
+    fn instead(&self) -> &'static str {
+        "use fewer rows"
+    }
+
+    fn work(&self, &Sizes { n, c, pass, hidden, .. }: &Sizes) -> Result<Work> {
+        let factors = hidden * hidden + c * c;
+        let fit = n * (pass + factors) + 10.0 * (hidden.powi(3) + c.powi(3));
+        Ok(Work { bytes: 32.0 * factors, fit, predict: pass + factors + hidden * c })
+    }
+
+    fn fit(&self, rows: &Rows, context: &FitContext) -> Result<Fit> {
+        last_layer(rows.passes, rows.x, context).map(Fit::of)
+    }
+
+    fn unpack(&self, bundle: &Bundle, _: &Classifier) -> Result<Option<Arc<dyn Structure>>> {
+        Ok(Some(Arc::new(Blocks::unpack(bundle, true)?)))
+    }
+}
 
 /// The two factors of a layer, as sums over rows, positions and cotangents.
 struct Factors {
@@ -38,7 +112,7 @@ impl Factors {
 }
 
 /// KFAC of all dense and convolutional layers at rows `x` `[n, d]`, and the outputs there `[n, C]`.
-pub(super) fn fit(passes: &Passes, x: ArrayView2<f64>, context: &FitContext) -> Result<(Blocks, Array2<f64>)> {
+fn fit(passes: &Passes, x: ArrayView2<f64>, context: &FitContext) -> Result<(Blocks, Array2<f64>)> {
     context.budget.require("the Kronecker factors of all layers", bytes(passes), "use last-layer-kfac or diagonal")?;
     let mut all: BTreeMap<usize, Factors> = BTreeMap::new();
     let n = x.nrows();
@@ -71,7 +145,7 @@ pub(super) fn fit(passes: &Passes, x: ArrayView2<f64>, context: &FitContext) -> 
 }
 
 /// Bytes of the factors, their eigenvectors and eigenvalues, over all layers.
-pub(super) fn bytes(passes: &Passes) -> u64 {
+fn bytes(passes: &Passes) -> u64 {
     let layer = |[inputs, outputs]: [usize; 2]| (3 * (inputs * inputs + outputs * outputs) + inputs * outputs) as u64;
     8 * passes.classifier.network.affine_layers().into_iter().map(layer).sum::<u64>()
 }
@@ -88,7 +162,7 @@ fn add_gram(sum: &mut Array2<f64>, tensor: &Tensor, [count, rows, cols]: [usize;
 }
 
 /// KFAC of the last layer at rows `x` `[n, d]`, and the outputs there `[n, C]`: `A = (1/n) Σ φφᵀ`, `B = Σ_i Λ_i`.
-pub(super) fn last_layer(passes: &Passes, x: ArrayView2<f64>, context: &FitContext) -> Result<(Blocks, Array2<f64>)> {
+fn last_layer(passes: &Passes, x: ArrayView2<f64>, context: &FitContext) -> Result<(Blocks, Array2<f64>)> {
     let (z, f) = passes.forward(x, Hidden::Last)?;
     let (inputs, c) = (f.ncols() - 1, z.ncols());
     let needed = 32 * (inputs * inputs + c * c) as u64;

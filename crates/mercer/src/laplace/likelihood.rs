@@ -153,8 +153,8 @@ mod tests {
     #[test]
     fn curvatures_are_those_written_out() {
         let mut rng = Rng::new(5);
-        let z = Array2::from_shape_simple_fn((6, 4), || rng.normal());
-        let psi = Array2::from_shape_simple_fn((24, 3), || rng.normal());
+        let z = rng.normals((6, 4));
+        let psi = rng.normals((24, 3));
         let (curvature, root) = (Curvature::at(z.view(), true), curvature_root(z.view(), true));
         let (times, mut sum) = (curvature.times(&psi), Array2::<f64>::zeros((4, 4)));
         for i in 0..6 {

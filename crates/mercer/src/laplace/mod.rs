@@ -7,19 +7,20 @@
 //!
 //! | method | H | passes to predict |
 //! |---|---|---|
-//! | [`Method::LastLayer`] | in full, over the last layer | 1 |
-//! | [`Method::LastLayerKfac`] | a Kronecker product, over the last layer | 1 |
-//! | [`Method::Kfac`] | a Kronecker product in every dense and convolutional layer | one back for each output |
-//! | [`Method::Diagonal`] | its diagonal | one back for each output |
-//! | [`Method::Ella`] | `J ≈ Ψ` by the NTK's Nyström approximation | one back for each output, or one for each function |
-//! | [`Method::Eigenfunctions`] | `J ≈ Ψ` by eigenfunctions of the NTK in the span of the hidden units | 1 |
-//! | [`Method::FixedMean`] | none: a Gaussian process, its mean fixed at the network | 1 |
-//! | [`Method::Map`], [`Method::Temperature`] | none: the network alone, and `softmax(z/T)` | 1 |
+//! | [`LastLayer`] | in full, over the last layer | 1 |
+//! | [`LastLayerKfac`] | a Kronecker product, over the last layer | 1 |
+//! | [`Kfac`] | a Kronecker product in every dense and convolutional layer | one back for each output |
+//! | [`Diagonal`] | its diagonal | one back for each output |
+//! | [`Ella`] | `J ≈ Ψ` by the NTK's Nyström approximation | one back for each output, or one for each function |
+//! | [`Eigenfunctions`] | `J ≈ Ψ` by eigenfunctions of the NTK in the span of the hidden units | 1 |
+//! | [`FixedMean`] | none: a Gaussian process, its mean fixed at the network | 1 |
+//! | [`Map`], [`Temperature`] | none: the network alone, and `softmax(z/T)` | 1 |
 //!
-//! τ, and the noise of numbers, are found by the loss on other rows, or by the marginal likelihood; what [`Method::FixedMean`] has beside
+//! τ, and the noise of numbers, are found by the loss on other rows, or by the marginal likelihood; what [`FixedMean`] has beside
 //! them, by that loss always.
 //!
-//! A network of another program needs no weights here: [`FunctionLaplace`] takes its outputs and functions that stand for its derivatives.
+//! A network of another program needs no weights here: [`Laplace::fit_functions`] takes its outputs and functions that
+//! stand for its derivatives.
 //!
 //! A `Structure` has the eigenvalues of H, of which the marginal likelihood is a function, and `J(H + s)⁻¹Jᵀ` at rows for several shifts s at once.
 //! The search for the prior, predictions and files exist once for all structures. `functions.rs` has few functions and algebra
@@ -30,7 +31,7 @@
 //! ```
 //! use mercer::apply::Predict;
 //! use mercer::classifier::{Classifier, Settings, train};
-//! use mercer::laplace::{Laplace, Method, Predictive, Prior};
+//! use mercer::laplace::{Laplace, LastLayer, Predictive, Prior};
 //! use mercer::{Device, FitContext, data};
 //! use std::sync::Arc;
 //!
@@ -38,7 +39,7 @@
 //! let start = Classifier::new("dense(32) relu dense(10)", &fit, Device::Cpu, 0)?;
 //! let settings = Settings { epochs: 20, batch: 64, learning_rate: 0.1, ..Settings::default() };
 //! let network = Arc::new(train(start, &fit, None, &settings, &Default::default(), &|_| ())?.classifier);
-//! let laplace = Laplace { prior: Prior::Validation, predictive: Predictive::Probit, ..Laplace::new(Method::LastLayer) };
+//! let laplace = Laplace { prior: Prior::Validation, predictive: Predictive::Probit, ..Laplace::new(LastLayer) };
 //! let fitted = laplace.fit(&network, &fit, Some(&held_out), &FitContext::default())?;
 //! let scores = fitted.scores(held_out.x.to_f64().view())?;
 //! assert_eq!(fitted.probabilities(scores.view()).unwrap().dim(), (held_out.n(), 10));
@@ -46,6 +47,9 @@
 //! # Ok::<(), mercer::Error>(())
 //! ```
 
+mod baselines;
+#[cfg(test)]
+mod bias;
 mod blocks;
 mod cost;
 mod diagonal;
@@ -59,19 +63,30 @@ mod fixed_mean_loss;
 mod function_fit;
 mod function_fitted;
 mod functions;
+mod given_functions;
 mod kfac;
+mod last_layer;
 pub(crate) mod likelihood;
+pub(crate) mod method;
 mod network_functions;
 mod outputs;
 pub(crate) mod passes;
 pub(crate) mod predictive;
 pub(crate) mod search;
 
+pub use baselines::{Map, Temperature};
 pub use cost::Cost;
+pub use diagonal::Diagonal;
+pub use eigenfunctions::Eigenfunctions;
+pub use ella::Ella;
 pub use fit::Structured;
 pub use fitted::FittedLaplace;
-pub use function_fit::{FunctionLaplace, FunctionMethod};
+pub use fixed_mean::FixedMean;
 pub use function_fitted::FittedFunctionLaplace;
+pub use given_functions::GivenFunctions;
+pub use kfac::{Kfac, LastLayerKfac};
+pub use last_layer::LastLayer;
+pub use method::{Method, NetworkKind};
 pub use network_functions::NetworkFunctions;
 pub use outputs::Outputs;
 pub use predictive::Predictive;
@@ -83,76 +98,6 @@ use ndarray::{Array2, Array3, ArrayView2, Axis, s};
 use passes::{Passes, batches};
 use predictive::probit;
 use serde::{Deserialize, Serialize};
-
-/// How the Gauss–Newton matrix H is approximated, or a baseline without it. Example: [the module](self).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Method {
-    /// The network alone.
-    Map,
-    /// `softmax(z/T)`, T with the least loss on other rows.
-    Temperature,
-    /// H in full, over the last layer.
-    LastLayer,
-    /// A Kronecker product, over the last layer.
-    LastLayerKfac,
-    /// A Kronecker product for every dense and convolutional layer; norms stay as they are.
-    Kfac,
-    /// The diagonal, over all parameters.
-    Diagonal,
-    /// Few functions by the NTK's Nyström approximation.
-    Ella {
-        /// Pairs of a row and an output that the kernel is computed at.
-        samples: usize,
-        /// Functions.
-        rank: usize,
-    },
-    /// Eigenfunctions of the NTK, averaged over differences of outputs, in the span of the hidden units.
-    Eigenfunctions {
-        /// Functions, at most as many as there are hidden units.
-        functions: usize,
-        /// Rows that the kernel is computed at.
-        rows: usize,
-    },
-    /// A Gaussian process whose mean is fixed at the network (FMGP), divided by a temperature: temperature, amplitude and the covariance of the
-    /// outputs have the least loss on other rows, the first two as functions of the row.
-    FixedMean,
-}
-
-impl Method {
-    /// All methods, with their usual settings, the baselines first.
-    pub const ALL: [Method; 9] = [
-        Method::Map,
-        Method::Temperature,
-        Method::LastLayer,
-        Method::LastLayerKfac,
-        Method::Kfac,
-        Method::Diagonal,
-        Method::Ella { samples: 1000, rank: 20 },
-        Method::Eigenfunctions { functions: 64, rows: 1000 },
-        Method::FixedMean,
-    ];
-
-    /// Its name, such as `last-layer`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Method::Map => "map",
-            Method::Temperature => "temperature",
-            Method::LastLayer => "last-layer",
-            Method::LastLayerKfac => "last-layer-kfac",
-            Method::Kfac => "kfac",
-            Method::Diagonal => "diagonal",
-            Method::Ella { .. } => "ella",
-            Method::Eigenfunctions { .. } => "eigenfunctions",
-            Method::FixedMean => "fixed-mean",
-        }
-    }
-
-    /// Whether it has a covariance of the outputs.
-    pub fn has_posterior(self) -> bool {
-        !matches!(self, Method::Map | Method::Temperature)
-    }
-}
 
 /// How the prior precision τ, and the noise σ² of numbers, are found. Example: [the module](self).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -173,11 +118,16 @@ pub enum Prior {
     },
 }
 
+impl Prior {
+    /// The ways to find it, by name.
+    pub(crate) const NAMED: [(&str, Prior); 2] = [("validation", Prior::Validation), ("likelihood", Prior::Likelihood)];
+}
+
 /// Rows whose variances are in memory at a time.
 const ROWS: usize = 4096;
 
 /// A Gaussian over parameters: what [`Method`]s share.
-trait Structure: Send + Sync {
+pub(crate) trait Structure: Send + Sync {
     /// Eigenvalues of H, those that are zero by construction left out.
     fn eigenvalues(&self) -> Vec<f64>;
 
@@ -229,7 +179,7 @@ pub struct Laplace {
 
 impl Laplace {
     /// With τ by the loss on validation rows, and probabilities by the probit approximation.
-    pub fn new(method: Method) -> Laplace {
-        Laplace { method, prior: Prior::default(), predictive: Predictive::default(), tempered: false }
+    pub fn new(method: impl Into<Method>) -> Laplace {
+        Laplace { method: method.into(), prior: Prior::default(), predictive: Predictive::default(), tempered: false }
     }
 }

@@ -12,13 +12,14 @@ const NUMBERS: usize = 1 << 22;
 
 /// The outputs `g(x)` `[n, C]` of a network at n rows, and K functions `Ψ(x)` `[C, K]` at each with `J(x)J(x')ᵀ ≈ Ψ(x)Ψ(x')ᵀ`: its
 /// derivatives by P parameters, samples of functions, or eigenfunctions. They may be in a file, of which a few rows are read at a time.
-/// Example: [`FunctionLaplace`](super::FunctionLaplace).
+/// Example: [`Laplace::fit_functions`](super::Laplace::fit_functions).
 #[derive(Clone)]
 pub struct NetworkFunctions<'a> {
     outputs: ArrayView2<'a, f64>,
     functions: FunctionSamples<'a>,
     by_row: bool,
     chosen: Option<Vec<usize>>,
+    square: Option<f64>,
 }
 
 impl<'a> NetworkFunctions<'a> {
@@ -47,7 +48,17 @@ impl<'a> NetworkFunctions<'a> {
         );
         let one = a.saturating_mul(b).saturating_mul(d) / n;
         fail_if!(one == 0, "the network's functions must not be empty");
-        Ok(NetworkFunctions { outputs, functions, by_row, chosen: None })
+        Ok(NetworkFunctions { outputs, functions, by_row, chosen: None, square: None })
+    }
+
+    /// The same, where `‖θ‖²` of the parameters whose derivatives the functions are is known: the marginal likelihood depends on it.
+    pub fn with_square(self, square: f64) -> Self {
+        NetworkFunctions { square: Some(square), ..self }
+    }
+
+    /// `‖θ‖²` of the parameters, where it is known.
+    pub(super) fn square(&self) -> Option<f64> {
+        self.square
     }
 
     /// Some of the rows, in the given order; the functions stay where they are.

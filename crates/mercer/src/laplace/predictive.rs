@@ -53,8 +53,7 @@ pub(super) fn sampled(
         // Σ = U diag(λ) Uᵀ: z = m + U √λ ε.
         let (λ, u) = eigh(Device::Cpu, covariance.index_axis(Axis(0), i))?;
         let root = u * &Array1::from_iter(λ.iter().map(|λ| λ.max(0.0).sqrt()));
-        let mut rng = Rng::new(seed).fork((first + i) as u64);
-        let noise = Array2::from_shape_simple_fn((count, c), || rng.normal());
+        let noise = Rng::new(seed).fork((first + i) as u64).normals((count, c));
         let z = noise.dot(&root.t()) + mean.row(i);
         let p = softmax_rows(z).mean_axis(Axis(0)).expect("there are draws");
         out.assign(&p.mapv(|p| p.max(f64::MIN_POSITIVE).ln()));

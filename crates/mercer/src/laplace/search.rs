@@ -24,6 +24,11 @@ pub struct Searched {
 }
 
 impl Searched {
+    /// What is said of a value that is an end of the range.
+    pub(crate) fn note_of_end(&self, what: &str) -> Option<String> {
+        self.at_end.then(|| format!("the {what} {:.1e} is at the end of the range that was searched", self.value))
+    }
+
     /// What is said of a prior precision that is an end of the range; `value` is its place in that range.
     pub(super) fn note_of_precision(&self, value: f64) -> Option<String> {
         let τ = self.value;

@@ -2,11 +2,13 @@
 //! options that it declares beside its code.
 
 mod embed;
+mod posterior;
 mod process;
 mod regress;
 mod spectra;
 
 pub use embed::embeddings;
+pub use posterior::*;
 pub use process::processes;
 pub use regress::{Source, regressions};
 pub use spectra::spectra;

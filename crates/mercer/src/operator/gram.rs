@@ -250,7 +250,7 @@ fn band_height(side: usize, row_bytes: u64, n: usize, context: &FitContext<'_>) 
     // Two bands are in memory at a time: one that is computed and one that is written.
     let least = side.min(n) as u64 * row_bytes;
     let what = format!("the kernel matrix, {} rows at a time,", side.min(n));
-    context.budget.require(what, 2 * least, "use fewer columns or a larger memory budget")?;
+    context.budget.require(what, 2 * least, concat!("use fewer columns or ", crate::advice!(MoreMemory)))?;
     let rows = BYTES.min(context.budget.bytes() / 4) / row_bytes.max(1);
     Ok((rows as usize / side).max(1) * side)
 }

@@ -49,7 +49,6 @@ pub use kinds::low_rank::LowRankOperator;
 pub use kinds::matrix_free::{KernelOperator, cross_apply};
 pub use kinds::network_ntk::NtkOperator;
 pub use kinds::sharded::ShardedOperator;
-pub use kinds::sharded_cost::ProductCost;
 pub(crate) use kinds::walk::Heat;
 pub use kinds::walk::RandomWalk;
 pub use nearest::Metric;

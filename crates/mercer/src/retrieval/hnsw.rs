@@ -1,6 +1,6 @@
 //! Approximate search for many items: a hierarchical graph of neighbours (HNSW) by the crate `usearch`.
 
-use super::search::{ExactSearch, Hits};
+use super::exact_search::{ExactSearch, Hits};
 use super::{Metric, Rounding};
 use crate::{Error, Result, fail_if};
 use ndarray::{Array2, ArrayView2};

@@ -1,7 +1,7 @@
 //! What a ranking is worth: precision, average precision, and recall beside the exact search.
 
-use super::search::{ExactSearch, Hits};
-use crate::classifier::Estimate;
+use super::exact_search::{ExactSearch, Hits};
+use crate::measures::Estimate;
 use crate::{Result, fail_if};
 use ndarray::{ArrayView1, ArrayView2};
 

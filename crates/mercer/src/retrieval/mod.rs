@@ -23,19 +23,19 @@
 //! # Ok::<(), mercer::Error>(())
 //! ```
 
+mod exact_search;
 #[cfg(feature = "usearch")]
 mod hnsw;
 mod index;
 mod kept;
 mod measures;
 mod probe;
-mod search;
 
 pub use crate::operator::Metric;
+pub use exact_search::{ExactSearch, Hits, Shortlist};
 #[cfg(feature = "usearch")]
 pub use hnsw::Graph;
 pub use index::{About, Index, Items, ModelFile, Rounding, Source};
 pub use kept::{Blurred, Kept};
 pub use measures::{Relevance, recall};
 pub use probe::{Choice, Probe, Probed};
-pub use search::{ExactSearch, Hits, Shortlist};

@@ -1,12 +1,12 @@
 //! Probes: what the first coordinates of a code say of the classes, beside other codes of the same length.
 
+use super::exact_search::ExactSearch;
 use super::measures::Relevance;
-use super::search::ExactSearch;
 use super::{Hits, Metric};
 use crate::apply::{Fit, Logistic, Predict};
-use crate::classifier::Estimate;
 use crate::data::Target;
 use crate::linalg::{eigh, matmul};
+use crate::measures::Estimate;
 use crate::rng::Rng;
 use crate::{FitContext, Result, fail_if};
 use ndarray::{Array1, Array2, ArrayView2, Axis, s};

@@ -63,7 +63,12 @@ impl Exact {
         context.budget.require(
             format!("the exact eigendecomposition of {n} points"),
             4 * matrix,
-            "use the Krylov method, which does not store the kernel matrix, or the Nyström method",
+            concat!(
+                "use ",
+                crate::advice!(Krylov),
+                ", which does not store the kernel matrix, or ",
+                crate::advice!(Nystrom)
+            ),
         )?;
         Ok(matrix)
     }
@@ -97,7 +102,7 @@ fn low_rank(problem: &Problem, f: &LowRankOperator) -> Result<Solution> {
     context.budget.require(
         format!("the eigendecomposition of {count} functions of {m} values"),
         4 * 8 * least * least,
-        "use the Krylov method, which reads the samples again and again instead",
+        concat!("use ", crate::advice!(Krylov), ", which reads the samples again and again instead"),
     )?;
     context.progress.step("products of functions", 0, 1, "");
     let gram = f.smaller_gram();

@@ -120,7 +120,8 @@ impl RandomFeatures {
     pub fn fourier(kernel: &Kernel, d: usize, features: usize, sampling: Sampling, seed: u64) -> Result<Self> {
         if let Some(base) = kernel.bases().into_iter().find(|base| !base.is_shift_invariant()) {
             return Err(Error::input(format!(
-                "random Fourier features need a kernel of x−x' alone, and {base} is not; use the Nyström method"
+                "random Fourier features need a kernel of x−x' alone, and {base} is not; use {nystrom}",
+                nystrom = crate::advice!(Nystrom)
             )));
         }
         kernel.check_columns(d)?;

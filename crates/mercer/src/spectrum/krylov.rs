@@ -110,11 +110,10 @@ impl Krylov {
         (missed > 0).then(|| {
             format!(
                 "the Krylov iteration {why} after {products} products with {missed} of {} pairs above the residual {:.0e} asked for: \
-                 {worst:.1e} at most (pair {}); {precision}ask for fewer pairs, or allow a larger tolerance",
+                 {worst:.1e} at most (pair {}); {precision}ask for fewer pairs, or allow {larger_tolerance}",
                 relative.len(),
                 self.tolerance,
-                pair + 1
-            )
+                pair + 1, larger_tolerance = crate::advice!(LargerTolerance))
         })
     }
 
@@ -125,7 +124,7 @@ impl Krylov {
             None => context.budget.require(
                 format!("the Krylov basis for k = {k} at {n} points"),
                 basis,
-                "ask for fewer pairs, or use the Nyström method",
+                concat!("ask for fewer pairs, or use ", crate::advice!(Nystrom)),
             )?,
             Some(free) => require_device_memory(n as u64, k, context.device, free)?,
         }
@@ -175,8 +174,8 @@ fn require_device_memory(n: u64, k: usize, device: Device, free: u64) -> Result<
         return Ok(());
     }
     let instead = match (1..k).rev().find(|&k| basis_bytes(n, k) <= free) {
-        Some(most) => format!("ask for at most {most} pairs, or use the CPU"),
-        None => "use the Nyström method or fewer points, or use the CPU".into(),
+        Some(most) => format!("ask for at most {most} pairs, or {use_cpu}", use_cpu = crate::advice!(UseCpu)),
+        None => concat!("use ", crate::advice!(Nystrom), " or fewer points, or ", crate::advice!(UseCpu)).into(),
     };
     let what = format!("the Krylov basis for k = {k} at {n} points");
     Err(Error::DeviceMemory { device: device.to_string(), what, needed, free, instead })

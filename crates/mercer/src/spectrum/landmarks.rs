@@ -1,3 +1,5 @@
+//! How the landmarks of the Nyström method are chosen.
+
 use super::by_name;
 use super::device_landmarks::{DeviceDistances, choosing_device, greedy_pivots, leverage};
 use crate::compute::Device;

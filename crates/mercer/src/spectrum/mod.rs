@@ -103,8 +103,10 @@ impl<'a> Problem<'a> {
     pub fn kernel(&self, what: &str) -> Result<&'a KernelOperator<'a>> {
         self.operator.kernel().ok_or_else(|| {
             Error::input(format!(
-                "{what} need a kernel with a formula, and {} has none; use the Krylov method, the Nyström method or networks",
-                self.operator.describe()
+                "{what} need a kernel with a formula, and {} has none; use {krylov}, {nystrom} or networks",
+                self.operator.describe(),
+                krylov = crate::advice!(Krylov),
+                nystrom = crate::advice!(Nystrom)
             ))
         })
     }
@@ -122,7 +124,7 @@ impl<'a> Problem<'a> {
             self.context.budget.require(
                 format!("what the kernel {} needs of {n} images", kernel.formula()),
                 profile_bytes(kernel.formula(), n, d, kernel.precision()),
-                "use fewer images or layers, or use single precision",
+                concat!("use fewer images or layers, or ", crate::advice!(SinglePrecision)),
             )?;
         }
         self.check_magnitude()
@@ -171,8 +173,9 @@ pub trait Method {
     /// Finds the pairs where the points are not in memory; few methods can.
     fn solve_blocks(&self, _problem: &BlockProblem) -> Result<Solution> {
         Err(Error::input(format!(
-            "the method {} needs all points in memory; use random Fourier features or the Nyström method",
-            self.name()
+            "the method {} needs all points in memory; use random Fourier features or {nystrom}",
+            self.name(),
+            nystrom = crate::advice!(Nystrom)
         )))
     }
 

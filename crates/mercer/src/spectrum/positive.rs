@@ -134,8 +134,7 @@ impl RandomFeatures {
     pub fn positive(kernel: &Kernel, d: usize, features: usize, sampling: Sampling, seed: u64) -> Result<Self> {
         let (c, s) = multiple_of_expdot(kernel).ok_or_else(|| {
             Error::input(format!(
-                "positive random features are those of expdot(scale) with one lengthscale for all columns, not of {kernel}; use the Nyström method"
-            ))
+                "positive random features are those of expdot(scale) with one lengthscale for all columns, not of {kernel}; use {nystrom}", nystrom = crate::advice!(Nystrom)))
         })?;
         fail_if!(
             features == 0 || d == 0,

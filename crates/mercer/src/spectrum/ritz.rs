@@ -1,3 +1,5 @@
+//! Rayleigh–Ritz: eigenpairs within the span of features.
+
 use super::{EigenPairs, Problem, zero_threshold};
 use crate::Result;
 use crate::compute::Device;

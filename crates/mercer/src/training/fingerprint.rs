@@ -1,8 +1,8 @@
-//! A checksum of what must agree between a checkpoint and the run that continues it.
+//! A checksum of what must agree: between a checkpoint and the run that continues it, or between ranks.
 
-/// A number that changes when any of the bits do, for what must agree between a checkpoint and the run that continues it.
+/// A number that changes when any of the bits do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Fingerprint(u64);
+pub struct Fingerprint(u64);
 
 impl Fingerprint {
     /// The fingerprint of these bits.

@@ -68,7 +68,7 @@ impl Settings {
                 let likelihood = Likelihood::of(last, &validation.select(rows))?;
                 let values = (mean.select(Axis(0), rows), f.select(Axis(0), rows));
                 fitted.found = self.scale(&values, &likelihood, context.seed)?;
-                fitted.note_end("scale of the covariance", &fitted.found.clone());
+                fitted.notes.extend(fitted.found.note_of_end("scale of the covariance"));
             }
             fitted.origin.seconds = start.elapsed().as_secs_f64();
             Ok(fitted)

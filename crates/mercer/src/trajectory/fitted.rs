@@ -51,7 +51,7 @@ impl FittedTrajectory {
     pub fn temper(&mut self, scores: ArrayView2<f64>, data: &Dataset) -> Result<()> {
         let found = temperature(&self.networks[0], scores, data)?;
         self.temperature *= found.value;
-        self.note_end("temperature", &found);
+        self.notes.extend(found.note_of_end("temperature"));
         Ok(())
     }
 
@@ -74,13 +74,6 @@ impl FittedTrajectory {
         match self.method {
             Method::Ritz { .. } => functions.of_hidden_units(&self.networks[0], x),
             _ => functions.of_outputs(outputs(&self.networks, x, context)?),
-        }
-    }
-
-    /// Notes that a value was found at the end of the range that was searched.
-    pub(super) fn note_end(&mut self, what: &str, found: &Searched) {
-        if found.at_end {
-            self.notes.push(format!("the {what} {:.1e} is at the end of the range that was searched", found.value));
         }
     }
 }
@@ -109,10 +102,7 @@ impl Predict for FittedTrajectory {
     }
 
     fn decode(&self, scores: ArrayView2<f64>) -> Target {
-        let largest =
-            |row: ndarray::ArrayView1<f64>| (0..row.len()).fold(0, |best, c| if row[c] > row[best] { c } else { best });
-        let labels = scores.rows().into_iter().map(largest).collect();
-        Target::Classes { labels, names: self.networks[0].classes.clone() }
+        Target::of_scores(scores, &self.networks[0].classes)
     }
 
     fn probabilities(&self, scores: ArrayView2<f64>) -> Option<Array2<f64>> {
@@ -158,15 +148,11 @@ impl Saved for FittedTrajectory {
         let (net, rows) = (&networks[0].network, functions.as_ref().map(|f| (f.coefficients.dim(), f.count())));
         let fits = match (method, rows) {
             (Method::Eigenfunctions { functions: k }, Some((dim, count))) => dim == (networks.len(), k) && count == k,
-            (Method::Ritz { functions: k }, Some(((_, columns), count))) => {
-                columns == net.outputs() * k && count == k && networks.len() == 1
-            }
-            (Method::Last | Method::Swa, _) => networks.len() == 1,
-            (Method::Swag { draws, .. }, _) => networks.len() == draws,
+            (Method::Ritz { functions: k }, Some(((_, columns), count))) => columns == net.outputs() * k && count == k,
             _ => true,
         };
         fail_if!(
-            !(fits && found.value > 0.0 && temperature > 0.0)
+            !(fits && networks.len() == method.passes(networks.len()) && found.value > 0.0 && temperature > 0.0)
                 || origin.d != net.inputs()
                 || networks[0].number.is_some()
                 || !predictive.is_possible(),

@@ -40,6 +40,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod entries;
 mod fit;
 mod fitted;
 mod functions;
@@ -48,6 +49,7 @@ mod predictive;
 mod swag;
 
 pub use crate::laplace::{Predictive, Searched};
+pub(crate) use entries::Made;
 pub use fitted::FittedTrajectory;
 pub use networks::Trajectory;
 pub use swag::Swag;
@@ -96,6 +98,15 @@ impl Method {
             Method::Networks => "networks",
             Method::Eigenfunctions { .. } => "eigenfunctions",
             Method::Ritz { .. } => "ritz",
+        }
+    }
+
+    /// Passes through a network that a prediction takes, of so many networks.
+    pub fn passes(self, networks: usize) -> usize {
+        match self {
+            Method::Last | Method::Swa | Method::Ritz { .. } => 1,
+            Method::Swag { draws, .. } => draws,
+            Method::Networks | Method::Eigenfunctions { .. } => networks,
         }
     }
 

@@ -34,8 +34,7 @@ pub fn targets(data: &Dataset) -> Vec<f64> {
 
 /// Standard normal numbers `[n, d]`.
 pub fn normal(n: usize, d: usize, seed: u64) -> Array2<f64> {
-    let mut rng = Rng::new(seed);
-    Array2::from_shape_simple_fn((n, d), || rng.normal())
+    Rng::new(seed).normals((n, d))
 }
 
 /// Uniform on `[−half_width, half_width]`, `[n, d]`.

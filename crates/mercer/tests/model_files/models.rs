@@ -10,7 +10,9 @@ use mercer::apply::{
 use mercer::classifier::Classifier;
 use mercer::data::{Dataset, Missing, ReadOptions, Scaling, Schema, Table, Target};
 use mercer::kernel::{self, Expression};
-use mercer::laplace::{FunctionLaplace, FunctionMethod, Laplace, Method as LaplaceMethod, NetworkFunctions};
+use mercer::laplace::{
+    Diagonal, Eigenfunctions, Ella, Kfac, Laplace, LastLayer, Method as LaplaceMethod, NetworkFunctions,
+};
 use mercer::model::{Content, Model as AnyModel};
 use mercer::operator::{DenseOperator, FunctionSamples, LowRankOperator, OnPoints};
 use mercer::spectrum::neural::{Neural, NeuralEf};
@@ -150,7 +152,7 @@ pub fn classifier() -> Model {
     Model::of("classifier", |path| classifier.save(path), Box::new(answer))
 }
 
-pub fn laplace(name: &'static str, method: LaplaceMethod, number: bool) -> Model {
+pub fn laplace(name: &'static str, method: impl Into<LaplaceMethod>, number: bool) -> Model {
     let x = points();
     let y = if number { Target::Values(x.column(0).to_vec()) } else { three_classes() };
     let data = Dataset::new("points", x, Some(y)).unwrap();
@@ -186,8 +188,8 @@ pub fn function_laplace() -> Model {
     let f = functions(&x);
     let y = Target::Classes { labels: (0..30).map(|i| i % 2).collect(), names: ["a", "b"].map(String::from).into() };
     let network = NetworkFunctions::samples(z.view(), f.view()).unwrap();
-    let laplace = FunctionLaplace::new(FunctionMethod::Eigenfunctions { count: 2 });
-    let fitted = laplace.fit(&network, &y, Some((&network, &y)), &FitContext::default()).unwrap();
+    let laplace = Laplace::new(Eigenfunctions { functions: 2, rows: 1 });
+    let fitted = laplace.fit_functions(&network, &y, Some((&network, &y)), &FitContext::default()).unwrap();
     let answer = |path: &Path| -> Result<String> {
         let AnyModel { content: Content::Fitted(Fitted::Predict(fitted)), .. } = AnyModel::load(path, Device::Cpu)?
         else {
@@ -268,11 +270,11 @@ pub fn models() -> Vec<Model> {
         estimator("recursive feature machine", machine.fit(x.view(), &values, &context).unwrap()),
         estimator("spectral ridge", ridge_on.fit(x.view(), &values, &context).unwrap()),
         estimator("gaussian process by conjugate gradients", process.fit(x.view(), &values, &context).unwrap()),
-        laplace("last layer", LaplaceMethod::LastLayer, false),
-        laplace("kfac", LaplaceMethod::Kfac, false),
-        laplace("diagonal of a number", LaplaceMethod::Diagonal, true),
-        laplace("ella", LaplaceMethod::Ella { samples: 10, rank: 3 }, false),
-        laplace("eigenfunctions", LaplaceMethod::Eigenfunctions { functions: 3, rows: 20 }, false),
+        laplace("last layer", LastLayer, false),
+        laplace("kfac", Kfac, false),
+        laplace("diagonal of a number", Diagonal, true),
+        laplace("ella", Ella { samples: 10, rank: 3 }, false),
+        laplace("eigenfunctions", Eigenfunctions { functions: 3, rows: 20 }, false),
         function_laplace(),
         trajectory("snapshots", TrajectoryMethod::Networks),
         trajectory("eigenfunctions of a trajectory", TrajectoryMethod::Eigenfunctions { functions: 2 }),

@@ -69,7 +69,7 @@ fn require_libraries() -> Result<()> {
         (sys::is_culib_present(), [nvrtc, blas, solver])
     };
     if !driver {
-        let what = "there is no NVIDIA driver on this machine (libcuda was not found); use the CPU";
+        let what = concat!("there is no NVIDIA driver on this machine (libcuda was not found); ", advice!(UseCpu));
         return Err(Error::Device(what.into()));
     }
     let missing: Vec<&str> = libraries.into_iter().filter(|(_, found)| !found).map(|(name, _)| name).collect();
@@ -77,8 +77,9 @@ fn require_libraries() -> Result<()> {
         return Ok(());
     }
     Err(Error::Device(format!(
-        "{} was not found; install the CUDA 12 or 13 runtime libraries (or add their folder to LD_LIBRARY_PATH), or use the CPU",
-        missing.join(" and ")
+        "{} was not found; install the CUDA 12 or 13 runtime libraries (or add their folder to LD_LIBRARY_PATH), or {use_cpu}",
+        missing.join(" and "),
+        use_cpu = advice!(UseCpu)
     )))
 }
 
@@ -92,7 +93,7 @@ impl Gpu {
         let count = count()?;
         if ordinal >= count {
             let available = match count {
-                0 => "this machine has no CUDA device; use the CPU".into(),
+                0 => concat!("this machine has no CUDA device; ", advice!(UseCpu)).into(),
                 1 => "this machine has cuda:0 only".into(),
                 _ => format!("this machine has cuda:0 to cuda:{}", count - 1),
             };
@@ -125,10 +126,9 @@ impl Gpu {
         };
         let gpu = opened().map_err(|e| Error::Device(format!("cuda:{ordinal} cannot be opened: {}", message(e))))?;
         fail_if!(gpu.architecture < 75; Error::Device(format!(
-            "cuda:{ordinal} has compute capability {}.{}; at least 7.5 is needed; use the CPU",
+            "cuda:{ordinal} has compute capability {}.{}; at least 7.5 is needed; {use_cpu}",
             gpu.architecture / 10,
-            gpu.architecture % 10
-        )));
+            gpu.architecture % 10, use_cpu = advice!(UseCpu))));
         Ok(gpu)
     }
 

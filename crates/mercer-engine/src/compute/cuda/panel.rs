@@ -16,7 +16,7 @@ use std::ops::Range;
 const CHUNK_ROWS: usize = 1024;
 const MAX_CHUNKS: usize = 1024;
 /// Advice when a panel does not fit into device memory.
-const ADVICE: &str = "ask for fewer pairs or a smaller rank, use fewer points, or use the CPU";
+const ADVICE: &str = concat!("ask for fewer pairs or a smaller rank, use fewer points, or ", advice!(UseCpu));
 
 kernels!(include_str!("panel.cu"));
 

@@ -1,3 +1,5 @@
+//! How much memory the pool of a GPU takes for a sequence of requests.
+
 use super::memory::{rounded, take};
 use std::collections::BTreeMap;
 

@@ -74,7 +74,8 @@ impl Half {
 }
 
 /// Advice when a dense matrix does not fit into device memory.
-const ADVICE: &str = "use a method that stores no matrix (Krylov, Nyström, conjugate gradients), or use the CPU";
+const ADVICE: &str =
+    concat!("use a method that stores no matrix (Krylov, Nyström, conjugate gradients), or ", advice!(UseCpu));
 
 /// Memory for `len` elements of a factorization.
 pub fn allocate<T: Number>(gpu: &'static Gpu, len: usize, what: &dyn Fn() -> String) -> Result<Buffer> {

@@ -1,4 +1,4 @@
-//! Kernel principal components.
+//! Kernel principal component analysis.
 
 use crate::apply::embedding::eigen_solver::{above, dropped, fix_signs};
 use crate::apply::embedding::pre_image;

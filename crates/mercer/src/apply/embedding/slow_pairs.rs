@@ -100,8 +100,7 @@ mod tests {
 
     /// Points `[n, d]`, normal in all directions: in many dimensions the walk forgets its start in a few steps.
     fn normal(n: usize, d: usize) -> Array2<f64> {
-        let mut rng = Rng::new(3);
-        Array2::from_shape_simple_fn((n, d), || rng.normal())
+        Rng::new(3).normals((n, d))
     }
 
     #[test]

@@ -209,7 +209,7 @@ impl Fit for Falkon {
         };
         let convergence = Convergence::of(&found);
         let ([_, name, unit], ended) = (self.solver.names(), (context.interrupted(), saving.path.is_some()));
-        let advice = "use more iterations or a larger α";
+        let advice = concat!("use ", crate::advice!(MoreIterations), " or ", crate::advice!(LargerAlpha));
         let note = convergence.early_end([name, "was", unit], self.tolerance, ended, advice);
         let notes: Vec<String> = missing.into_iter().chain(note).collect();
         let features = KernelFeatures::new(&self.kernel, landmarks, context.precision, context.device);

@@ -156,7 +156,7 @@ impl FeatureLogistic {
 fn prepared(map: &FeatureMap, data: &BlockDataset, context: &FitContext) -> Result<(Map, Dataset)> {
     fail_if!(
         matches!(map, FeatureMap::Eigenfunctions { .. }),
-        "eigenfunctions need all rows in memory; use random features or the Nyström method"
+        concat!("eigenfunctions need all rows in memory; use random features or ", crate::advice!(Nystrom))
     );
     let (_, some) = match map {
         FeatureMap::Nystrom { landmarks, .. } => {

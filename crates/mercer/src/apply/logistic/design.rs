@@ -139,21 +139,22 @@ impl<'a> Design<'a> {
     /// One pass over the rows: puts `ZV` into `scores` `[n, C]`, lets `pull` make `t_i` of each row, and returns `Σ_i z_i t_iᵀ` `[1+p, C]`.
     pub fn pass(&self, v: &Array2<f64>, scores: &mut Array2<f64>, pull: Pull) -> Result<Array2<f64>> {
         let (w, b) = self.weights(v);
-        let mut sums = Sums { cross: Array2::zeros(w.dim()), total: Array1::zeros(b.len()) };
+        let step = Step { w, b, pull };
+        let mut sums = step.sums();
         match &self.features {
-            Source::Stored(phi) => sums.add(phi.view(), 0, (&w, &b), scores.view_mut(), pull),
+            Source::Stored(phi) => sums.add(phi.view(), 0, scores.view_mut(), &step),
             Source::Computed(features) => {
                 for start in (0..self.n).step_by(BLOCK) {
                     let rows: Vec<usize> = (start..self.n.min(start + BLOCK)).collect();
                     let scores = scores.slice_mut(s![start..start + rows.len(), ..]);
-                    sums.add(features(&rows)?.view(), start, (&w, &b), scores, pull);
+                    sums.add(features(&rows)?.view(), start, scores, &step);
                 }
             }
             Source::InBlocks(blocks) => {
                 let mut start = 0;
                 (blocks.pass)(&mut |phi| {
                     let scores = scores.slice_mut(s![start..start + phi.nrows(), ..]);
-                    sums.add(phi.view(), start, (&w, &b), scores, pull);
+                    sums.add(phi.view(), start, scores, &step);
                     start += phi.nrows();
                     Ok(())
                 })?;
@@ -209,6 +210,20 @@ impl Source<'_> {
     }
 }
 
+/// What a pass does with a row: the scores `φ_iW + b`, and `pull`.
+struct Step<'a> {
+    w: Array2<f64>,
+    b: Array1<f64>,
+    pull: Pull<'a>,
+}
+
+impl Step<'_> {
+    /// Of no rows.
+    fn sums(&self) -> Sums {
+        Sums { cross: Array2::zeros(self.w.dim()), total: Array1::zeros(self.b.len()) }
+    }
+}
+
 /// `Σ_i φ_i t_iᵀ` `[p, C]` and `Σ_i t_i` `[C]`.
 struct Sums {
     cross: Array2<f64>,
@@ -217,14 +232,7 @@ struct Sums {
 
 impl Sums {
     /// Adds the rows `phi` `[m, p]`, the first of which has the number `start`; their scores `ΦW + b` go into `scores` `[m, C]`.
-    fn add(
-        &mut self,
-        phi: ArrayView2<f64>,
-        start: usize,
-        (w, b): (&Array2<f64>, &Array1<f64>),
-        mut scores: ArrayViewMut2<f64>,
-        pull: Pull,
-    ) {
+    fn add(&mut self, phi: ArrayView2<f64>, start: usize, mut scores: ArrayViewMut2<f64>, step: &Step) {
         let part = phi.nrows().div_ceil(PARTS).max(TILE);
         let parts: Vec<_> =
             phi.axis_chunks_iter(Axis(0), part).zip(scores.axis_chunks_iter_mut(Axis(0), part)).collect();
@@ -232,10 +240,10 @@ impl Sums {
             .into_par_iter()
             .enumerate()
             .map(|(i, (phi, mut scores))| {
-                let mut sum = Sums { cross: Array2::zeros(w.dim()), total: Array1::zeros(b.len()) };
+                let mut sum = step.sums();
                 let tiles = phi.axis_chunks_iter(Axis(0), TILE).zip(scores.axis_chunks_iter_mut(Axis(0), TILE));
                 for (j, (phi, scores)) in tiles.enumerate() {
-                    sum.add_tile(phi, start + i * part + j * TILE, (w, b), scores, pull);
+                    sum.add_tile(phi, start + i * part + j * TILE, scores, step);
                 }
                 sum
             })
@@ -246,20 +254,13 @@ impl Sums {
         }
     }
 
-    fn add_tile(
-        &mut self,
-        phi: ArrayView2<f64>,
-        start: usize,
-        (w, b): (&Array2<f64>, &Array1<f64>),
-        mut scores: ArrayViewMut2<f64>,
-        pull: Pull,
-    ) {
-        scores.assign(b);
-        matmul_into(scores.view_mut(), Accum::Add, phi, w.view(), 1.0, Par::Seq);
+    fn add_tile(&mut self, phi: ArrayView2<f64>, start: usize, mut scores: ArrayViewMut2<f64>, step: &Step) {
+        scores.assign(&step.b);
+        matmul_into(scores.view_mut(), Accum::Add, phi, step.w.view(), 1.0, Par::Seq);
         let mut t = Array2::zeros(scores.dim());
         for (i, (score, mut t)) in scores.rows().into_iter().zip(t.rows_mut()).enumerate() {
             let lies = "rows lie in order";
-            pull(start + i, score.as_slice().expect(lies), t.as_slice_mut().expect(lies));
+            (step.pull)(start + i, score.as_slice().expect(lies), t.as_slice_mut().expect(lies));
         }
         matmul_into(self.cross.view_mut(), Accum::Add, phi.t(), t.view(), 1.0, Par::Seq);
         self.total += &t.sum_axis(Axis(0));

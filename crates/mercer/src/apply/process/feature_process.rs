@@ -144,7 +144,7 @@ impl FeatureProcess {
     /// On landmarks, and why.
     pub(crate) fn of_landmarks(o: &mut Options, task: &ProcessTask, why: &str) -> Result<Process> {
         let count = o.take(&RANK)?.unwrap_or(LANDMARKS).min(task.n);
-        let why = format!("method nystrom: {why}; {count} landmarks stand for them");
+        let why = format!("method nystrom: {why}; {count} {landmarks}", landmarks = crate::advice!(Landmarks));
         FeatureProcess::built(ProcessFeatures::Landmarks(count), o, task, why)
     }
 
@@ -190,7 +190,7 @@ impl Fit for FeatureProcess {
         let start = Instant::now();
         check_points(x)?;
         let context = &FitContext { precision: Precision::F64, ..*context };
-        let values = numbers(y, x.nrows(), "use logistic regression on features")?;
+        let values = numbers(y, x.nrows(), concat!("use ", crate::advice!(Logistic)))?;
         let (mean, variance) = moments(values)?;
         let found = self.tuning.best(&self.kernel, x, y, context)?;
         // A request to end early was about the search; the posterior is computed.

@@ -113,7 +113,7 @@ impl Fit for GaussianProcessClassifier {
         context.budget.require(
             format!("the posterior of {classes} latent functions at {} points", x.nrows()),
             (2 * classes as u64 + 4) * 8 * (x.nrows() as u64).pow(2),
-            "use fewer points, or logistic regression on features",
+            concat!("use fewer points, or ", crate::advice!(Logistic)),
         )?;
         let (_, encoded) = Encoding::encode(y, x.nrows(), 0.0, 1.0)?;
         let found = self.tuning.best_for_classes(&self.kernel, x, y, context)?;

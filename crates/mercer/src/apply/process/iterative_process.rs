@@ -224,9 +224,8 @@ impl Fit for IterativeProcess {
         let excess = choose_neighbours(&mut inverse, of, compared, &exact)?;
         notes.extend((excess > CLOSE).then(|| {
             format!(
-                "standard deviations are upper bounds, {:.0} % above the exact ones on average; use a preconditioner of higher rank for closer ones",
-                100.0 * excess
-            )
+                "standard deviations are upper bounds, {:.0} % above the exact ones on average; use {higher_rank} for closer ones",
+                100.0 * excess, higher_rank = crate::advice!(HigherRank))
         }));
         let solved = solved / amplitude;
         let left_out = left_out(&inverse, of, &rows, values, &solved)?;

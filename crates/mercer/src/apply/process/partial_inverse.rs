@@ -197,8 +197,7 @@ mod tests {
     use crate::rng::Rng;
 
     fn points(n: usize, seed: u64) -> Array2<f64> {
-        let mut rng = Rng::new(seed);
-        Array2::from_shape_simple_fn((n, 2), || rng.normal())
+        Rng::new(seed).normals((n, 2))
     }
 
     /// The inverse of `c(K + αI)` from below, and the directions U, from a preconditioner of this rank; with the dense matrix `c(K + αI)`.

@@ -46,8 +46,9 @@ impl Builds for ProcessTask {
     fn check(&self, entry: &Entry<ProcessTask>) -> Result<()> {
         fail_if!(
             self.classes && !entry.can.classes,
-            "the method {} predicts numbers, and the target holds classes; use the method exact, or logistic regression on features",
-            entry.name
+            "the method {} predicts numbers, and the target holds classes; use the method exact, or {logistic}",
+            entry.name,
+            logistic = crate::advice!(Logistic)
         );
         fail_if!(
             self.functions && !entry.can.functions,

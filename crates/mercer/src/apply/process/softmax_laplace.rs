@@ -253,7 +253,7 @@ mod tests {
     /// A positive definite matrix and classes at random.
     fn problem(n: usize, classes: usize) -> (Array2<f64>, Array2<f64>) {
         let mut rng = Rng::new(4);
-        let f = Array2::from_shape_simple_fn((n, n), || rng.normal());
+        let f = rng.normals((n, n));
         let labels: Vec<usize> = (0..n).map(|_| rng.below(classes)).collect();
         (f.dot(&f.t()) * 0.3, Array2::from_shape_fn((n, classes), |(i, c)| f64::from(u8::from(labels[i] == c))))
     }

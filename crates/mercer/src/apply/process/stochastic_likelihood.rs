@@ -244,8 +244,10 @@ fn require_converged(found: &Converged, tolerance: f64) -> Result<()> {
     }
     Err(Error::Numerical(format!(
         "conjugate gradients stopped after {} products at a relative residual of {:.1e}, above the {tolerance:.0e} that the posterior needs; use \
-         a preconditioner of higher rank, or features in place of the kernel",
-        found.iterations, found.residual
+         {higher_rank}, or features in place of the kernel",
+        found.iterations,
+        found.residual,
+        higher_rank = crate::advice!(HigherRank)
     )))
 }
 

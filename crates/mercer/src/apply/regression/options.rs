@@ -138,9 +138,10 @@ impl Objective {
     pub fn check(&self, y: &Target) -> Result<()> {
         fail_if!(
             self.is_logistic() && matches!(y, Target::Values(_)),
-            "{} is for classes, and the target is numbers; take whole numbers as classes, or leave {} out",
+            "{} is for classes, and the target is numbers; {take_classes}, or leave {} out",
             self.logistic_in_words(),
-            self.spelling.option(LOSS.name)
+            self.spelling.option(LOSS.name),
+            take_classes = crate::advice!(TakeClasses)
         );
         Ok(())
     }

@@ -1,3 +1,5 @@
+//! Recursive feature machines: kernel regression under a metric learnt from its own gradients.
+
 use crate::apply::class_weights::ClassWeights;
 use crate::apply::reference::check_new;
 use crate::apply::regression::outcome::{Metrics, Outcome};

@@ -33,7 +33,7 @@ impl System<'_> {
         self.context.budget.require(
             format!("direct ridge regression on {n} points"),
             direct_memory(self.kernel, alpha, n),
-            "solve by conjugate gradients, or fit fewer points",
+            concat!(crate::advice!(ConjugateGradients), ", or fit fewer points"),
         )?;
         let mut k = self.matrix()?;
         if let Some(roots) = self.roots {

@@ -1,3 +1,5 @@
+//! Kernel ridge regression and classification.
+
 use crate::apply::class_weights::ClassWeights;
 use crate::apply::probabilities::left_out_sharpness;
 use crate::apply::reference::Reference;
@@ -264,7 +266,7 @@ impl Ridge {
         let iteration = self.iteration(n, context);
         fail_if!(
             iteration.is_none() && !context.group.is_single(),
-            "the direct solver runs in one process; solve by conjugate gradients"
+            concat!("the direct solver runs in one process; ", crate::advice!(ConjugateGradients))
         );
         let (solved, coarse) = match &iteration {
             // The coefficients are in double precision whatever the precision of predictions.

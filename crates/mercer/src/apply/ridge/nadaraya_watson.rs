@@ -1,3 +1,5 @@
+//! Nadaraya–Watson regression: averages weighted by the kernel.
+
 use crate::apply::reference::Reference;
 use crate::apply::regression::outcome::Outcome;
 use crate::apply::regression::{Estimator, Examples, KERNEL, Regression, RegressionTask};

@@ -95,11 +95,11 @@ mod tests {
     fn system(condition: f64) -> (Array2<f64>, Array2<f64>, Array2<f64>) {
         let n = 600;
         let mut rng = Rng::new(1);
-        let q = crate::linalg::orthonormal_basis(Array2::from_shape_simple_fn((n, n), || rng.normal())).unwrap();
+        let q = crate::linalg::orthonormal_basis(rng.normals((n, n))).unwrap();
         let λ: Array1<f64> = (0..n).map(|i| condition.powf(-(i as f64) / (n - 1) as f64)).collect();
         let a = crate::linalg::matmul((&q * &λ).view(), q.t());
         let a = (&a + &a.t()) * 0.5;
-        let mut b = Array2::from_shape_simple_fn((n, 3), || rng.normal());
+        let mut b = rng.normals((n, 3));
         b.column_mut(1).fill(0.0);
         let x = Cholesky::new(Device::Cpu, a.t()).unwrap().solve(b.view()).unwrap();
         (a, b, x)

@@ -165,8 +165,7 @@ mod tests {
     /// Against the definition of each kernel: of a distance, of inner products, of series, of images.
     #[test]
     fn the_mean_of_the_diagonal_is_that_of_the_definition() {
-        let mut rng = Rng::new(3);
-        let x = Array2::from_shape_simple_fn((7, 16), || rng.normal());
+        let x = Rng::new(3).normals((7, 16));
         let conv = "ntk('conv(3) relu conv(3) relu gap dense', shape=4x4x1)";
         for text in ["2*rbf(3)", "linear", "ntk(depth=2, act=tanh)", conv, "rbf(2) + 0.5*poly(2)"] {
             let (kernel, context) = (Kernel::parse(text).unwrap(), FitContext::default());
@@ -181,7 +180,7 @@ mod tests {
     #[test]
     fn sharded_points_are_those_of_one_process() {
         let mut rng = Rng::new(5);
-        let mut random = |n, d| Array2::from_shape_simple_fn((n, d), || rng.normal());
+        let mut random = |n, d| rng.normals((n, d));
         // Rows wide enough to be on every rank a few at a time.
         let (x, c, new) = (random(31, 100_000), random(31, 2), random(3, 100_000));
         let kernel = Kernel::parse("linear").unwrap();

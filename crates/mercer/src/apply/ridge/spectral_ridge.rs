@@ -1,3 +1,5 @@
+//! Ridge regression on the eigenfunctions of a spectrum.
+
 use crate::apply::class_weights::ClassWeights;
 use crate::apply::features::ridge_head::{Head, Solved, memory};
 use crate::apply::probabilities::left_out_sharpness;

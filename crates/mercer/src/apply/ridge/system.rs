@@ -113,7 +113,14 @@ impl Iteration {
     /// A warning where the iteration ended early: whether it was interrupted, and with a checkpoint.
     pub fn note(&self, found: &Convergence, interrupted: (bool, bool)) -> Option<String> {
         let [was, unit] = if self.method.is_some() { ["was", "epochs"] } else { ["were", "products"] };
-        let advice = "use more iterations, a preconditioner of higher rank or a larger α";
+        let advice = concat!(
+            "use ",
+            crate::advice!(MoreIterations),
+            ", ",
+            crate::advice!(HigherRank),
+            " or ",
+            crate::advice!(LargerAlpha)
+        );
         found.early_end([self.name(), was, unit], self.tolerance, interrupted, advice)
     }
 

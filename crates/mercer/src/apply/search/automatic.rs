@@ -102,7 +102,8 @@ impl Learner {
             (_, true, _) => "features were asked for".into(),
             (FeatureMap::Nystrom { landmarks, .. }, ..) => {
                 format!(
-                    "{n} points are too many for the exact solution in seconds; {landmarks} landmarks stand for them"
+                    "{n} points are too many for the exact solution in seconds; {landmarks} {stand}",
+                    stand = crate::advice!(Landmarks)
                 )
             }
             _ => String::new(),

@@ -1,3 +1,5 @@
+//! ASkotch: accelerated sketch-and-project on blocks of the kernel ridge equations.
+
 use super::{EpochSolver, Epochs, Equations, blocks, load_panel, rows_of_residual, save_panel};
 use crate::bundle::Bundle;
 use crate::compute::Device;

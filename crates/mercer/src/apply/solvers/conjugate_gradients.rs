@@ -1,3 +1,5 @@
+//! Preconditioned conjugate gradients, for several right-hand sides at once.
+
 use crate::apply::HeldOutError;
 use crate::apply::reference::matrix;
 use crate::apply::solvers::low_rank_preconditioner::LowRankPreconditioner;

@@ -1,3 +1,5 @@
+//! EigenPro 3 and 4: gradient steps with delayed projections on the span of landmarks.
+
 use super::{EpochSolver, Epochs, Judged, load_panel, save_panel, squares};
 use crate::apply::features::landmark_design::Design;
 use crate::bundle::Bundle;

@@ -1,3 +1,5 @@
+//! EigenPro 2: preconditioned stochastic gradient descent on the kernel ridge equations.
+
 use super::{EpochSolver, Epochs, Equations, blocks};
 use crate::bundle::Bundle;
 use crate::linalg::{Panel, Part, eigh};

@@ -1,3 +1,5 @@
+//! The preconditioner of `K + αI`: randomly pivoted Cholesky.
+
 use crate::apply::Tried;
 use crate::compute::Device;
 use crate::compute::ledger::ran;

@@ -104,7 +104,8 @@ impl Convergence {
     ) -> Option<String> {
         let (iterations, residual) = (self.iterations?, self.residual.filter(|residual| *residual > tolerance)?);
         let ended = if interrupted { format!("{was} interrupted") } else { "stopped".into() };
-        let advice = if interrupted && kept { "continue that run from its checkpoint" } else { advice };
+        let advice =
+            if interrupted && kept { concat!(crate::advice!(ContinueRun), " from its checkpoint") } else { advice };
         Some(format!(
             "{name} {ended} after {iterations} {unit} at a relative residual of {residual:.1e}, above the {tolerance:.0e} asked for; this best \
              iterate is used: {advice} for a better one"

@@ -1,3 +1,5 @@
+//! Richardson's iteration on the kernel ridge equations, with the preconditioner of conjugate gradients.
+
 use super::{EpochSolver, Epochs, Equations, squares};
 use crate::apply::solvers::low_rank_preconditioner::LowRankPreconditioner;
 use crate::bundle::Bundle;

@@ -23,7 +23,7 @@ pub(super) struct Bounded {
 
 /// The error for a page of so many MiB.
 #[derive(Debug, thiserror::Error)]
-#[error("a page of {0} MiB, too large for the memory budget; allow a larger memory budget")]
+#[error("a page of {0} MiB, too large for the memory budget; allow {more_memory}", more_memory = crate::advice!(MoreMemory))]
 pub(super) struct TooLarge(u64);
 
 impl Length for Bounded {

@@ -32,11 +32,11 @@
 //! narrow (`hermite.rs` says how narrow, and has the error).
 
 mod dual;
-mod fully_connected;
 pub(crate) mod hermite;
 mod images;
 pub(crate) mod logistic;
 mod network;
+mod recursion;
 
 pub(crate) use dual::{Expectations, Side, dual_at, place};
 pub(crate) use network::{DEEPEST, Network, Step, Variances};
@@ -158,7 +158,7 @@ impl<const NTK: bool> Formula for Infinite<NTK> {
 
     #[inline(always)]
     fn eval<R: Num>(&self, pair: Pair<R>) -> R {
-        fully_connected::kernel::<R, NTK>(self.network.steps(), pair)
+        recursion::kernel::<R, NTK>(self.network.steps(), pair)
     }
 
     /// `x/√d`, so that the statistic is `x·x'/d`; images by their channels.

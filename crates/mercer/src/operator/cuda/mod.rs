@@ -92,7 +92,7 @@ use crate::operator::Precision;
 use crate::simd::source::Style;
 
 /// Advice when device memory is short.
-const ADVICE: &str = "use fewer points or columns at a time, or use the CPU";
+const ADVICE: &str = concat!("use fewer points or columns at a time, or ", crate::advice!(UseCpu));
 /// Bytes that are copied to or from the GPU at a time.
 const STAGING: usize = 256 << 20;
 

@@ -1,3 +1,5 @@
+//! Tests of the generated CUDA programs that need no GPU.
+
 use super::launch::{Card, PAD, Tiling, columns_per_pass, padded, tensor_shape};
 use super::program::{Kind, Program};
 use super::zonal::Zonal;

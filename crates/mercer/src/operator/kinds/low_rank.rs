@@ -1,3 +1,5 @@
+//! Operators of low rank `K = FᵀF/S`, from samples of functions.
+
 use crate::data::MappedArray;
 use crate::linalg::matmul;
 use crate::operator::function_samples::{FunctionSamples, Layout};

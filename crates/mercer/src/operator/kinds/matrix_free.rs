@@ -1,3 +1,5 @@
+//! The matrix-free kernel operator: tiles of `κ(X,X)` are computed, multiplied and dropped.
+
 use crate::compute::Device;
 use crate::compute::cuda::{self, Gpu};
 use crate::compute::ledger::ran;

@@ -7,6 +7,5 @@ pub(crate) mod low_rank;
 pub(crate) mod matrix_free;
 pub(crate) mod network_ntk;
 pub(crate) mod sharded;
-pub(crate) mod sharded_cost;
 pub(crate) mod sharded_features;
 pub(crate) mod walk;

@@ -1,3 +1,5 @@
+//! The empirical neural tangent kernel of a network as an operator.
+
 use crate::compute::{self, Tensor, ledger};
 use crate::linalg::Panel;
 use crate::net::ntk::EmpiricalNtk;

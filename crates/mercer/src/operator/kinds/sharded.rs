@@ -1,3 +1,5 @@
+//! The kernel matrix of points that are sharded over the ranks of a group.
+
 use crate::compute::Device;
 use crate::data::{CowRows, Matrix, Rows};
 use crate::group::{self, Number};
@@ -57,7 +59,7 @@ fn visitors(row: usize) -> usize {
 
 /// In how many pieces the points of every rank, each of `row` bytes, go to another one, where rank r has the rows from `starts[r]` to
 /// `starts[r + 1]`: the same for all, so that every message has a receiver, and both of two ranks that share a block have work in every piece.
-pub(crate) fn pieces(starts: &[usize], row: usize) -> usize {
+fn pieces(starts: &[usize], row: usize) -> usize {
     let longest = starts.windows(2).map(|ends| ends[1] - ends[0]).max().unwrap_or(0);
     longest.div_ceil(visitors(row))
 }
@@ -69,23 +71,23 @@ fn piece(length: usize, number: usize, pieces: usize) -> Range<usize> {
 }
 
 /// Which rows two ranks multiply when they meet, each counted from the first row of its rank.
-pub(crate) struct Meeting {
+struct Meeting {
     /// The rank whose points come here, and the one to which those of this rank go.
     from: usize,
     to: usize,
     /// Rows of this rank that go there.
-    pub sent: Range<usize>,
+    sent: Range<usize>,
     /// Rows that come here.
-    pub met: Range<usize>,
+    met: Range<usize>,
     /// Rows of this rank that meet them.
-    pub used: Range<usize>,
+    used: Range<usize>,
 }
 
 impl Meeting {
     /// Whom `rank` meets in a round, from 1 on, where rank r has the rows from `starts[r]` to `starts[r + 1]`. In the last round of an even
     /// number of ranks, the same two meet each other: the lower takes the first half of the higher one's rows, and the higher one its second
     /// half.
-    pub fn new(rank: usize, round: usize, starts: &[usize]) -> Meeting {
+    fn new(rank: usize, round: usize, starts: &[usize]) -> Meeting {
         let size = starts.len() - 1;
         let (from, to) = ((rank + round) % size, (rank + size - round) % size);
         let length = |rank: usize| starts[rank + 1] - starts[rank];
@@ -454,4 +456,25 @@ fn bytes(a: &Array2<f64>) -> &[u8] {
 /// A matrix `[n, m]` from bytes.
 fn numbers<T: Number>(bytes: &[u8], dim: (usize, usize)) -> Array2<T> {
     Array2::from_shape_vec(dim, group::numbers(bytes)).expect("n·m numbers")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_compute_every_entry_once_and_about_as_many_each() {
+        for (n, ranks) in [(1000, 1), (1000, 2), (1001, 3), (997, 4), (640, 5), (643, 6), (5000, 64)] {
+            let starts: Vec<usize> = (0..=ranks).map(|rank| rank * n / ranks).collect();
+            let of_rank = |rank: usize| {
+                let own = starts[rank + 1] - starts[rank];
+                let met = (1..=ranks / 2).map(|round| Meeting::new(rank, round, &starts));
+                own * (own + 1) / 2 + met.map(|Meeting { met, used, .. }| met.len() * used.len()).sum::<usize>()
+            };
+            let entries: Vec<usize> = (0..ranks).map(of_rank).collect();
+            assert_eq!(entries.iter().sum::<usize>(), n * (n + 1) / 2, "{n} points on {ranks} ranks");
+            let (most, mean) = (entries.iter().max().unwrap(), (n * n) as f64 / (2 * ranks) as f64);
+            assert!((*most as f64) < 1.05 * mean + n as f64, "{n} points on {ranks} ranks: {most}");
+        }
+    }
 }

@@ -1,3 +1,5 @@
+//! Kernel features whose centres are sharded over ranks.
+
 use crate::Result;
 use crate::bundle::Bundle;
 use crate::linalg::Sharding;

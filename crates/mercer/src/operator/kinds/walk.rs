@@ -1,3 +1,5 @@
+//! The random walk on an affinity, in its symmetric form.
+
 use crate::linalg::matmul;
 use crate::operator::Operator;
 use crate::operator::kinds::derived::forward;

@@ -1,6 +1,6 @@
 //! The certificate: for every pair, how far it is from an eigenpair, measured and not assumed.
 
-mod population;
+mod intervals;
 
 use super::{BlockProblem, Negative, Problem, Solution};
 use crate::compute::Device;
@@ -9,8 +9,8 @@ use crate::finite::finite_rows;
 use crate::linalg::{Panel, Sharding, Shares, matmul};
 use crate::operator::{Operator, Points};
 use crate::{Error, FitContext, Progress, Result};
+use intervals::Population;
 use ndarray::{Array1, Array2, ArrayView1, ArrayView2, Axis, CowArray, Ix2, aview1, concatenate, s};
-use population::Population;
 use serde::{Deserialize, Serialize};
 
 /// How good each pair is. Example: [`Spectrum`](crate::spectrum::Spectrum).

@@ -121,7 +121,7 @@ impl Neural {
         budget.require(
             format!("{} functions at {values} values", functions.dim().0),
             (2 * 8 * (values as u64)).saturating_mul(functions.dim().0 as u64),
-            "use the Krylov method, which reads the samples in strips, or fewer functions",
+            concat!("use ", crate::advice!(Krylov), ", which reads the samples in strips, or fewer functions"),
         )
     }
 

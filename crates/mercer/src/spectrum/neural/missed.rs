@@ -60,12 +60,13 @@ impl Missed {
         let pair = 1 + μ.iter().take_while(|μ| **μ >= self.quotient).count();
         format!(
             "training missed a pair: on {} points, a function outside the span of those found has the Rayleigh quotient {:.4} ± {:.4}, which is \
-             more than the eigenvalue of pair {}; pairs from {} on are not those of their numbers. Train for more steps, or use the Krylov method",
+             more than the eigenvalue of pair {}; pairs from {} on are not those of their numbers. Train for more steps, or use {krylov}",
             self.points,
             self.quotient,
             self.error,
             μ.len(),
-            pair.min(μ.len())
+            pair.min(μ.len()),
+            krylov = crate::advice!(Krylov)
         )
     }
 }

@@ -1,7 +1,6 @@
 //! How well a score tells rows of another distribution from those of the known one.
 
-use super::Estimate;
-use super::calibration::bootstraps;
+use super::bootstrap::{Estimate, bootstraps};
 use serde::Serialize;
 
 /// How well a score, larger for rows from outside, tells these from rows from inside.

@@ -1,15 +1,11 @@
 //! What probabilities of classes are worth, row by row, with bootstrap intervals.
 
-use crate::rng::Rng;
+use super::bootstrap::{Estimate, bootstrap, bootstraps};
 use ndarray::ArrayView2;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Bins of the calibration errors.
 const BINS: usize = 15;
-/// Resamples of a bootstrap interval.
-const RESAMPLES: usize = 1000;
-/// Share of the resamples beyond each end of an interval of 95 %.
-const TAIL: f64 = 0.025;
 
 /// A measure of probabilities; the lower the better, but for the accuracy. Example: [`Cases`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -30,30 +26,6 @@ pub enum Measure {
 impl Measure {
     /// All of them.
     pub const ALL: [Measure; 5] = [Measure::Nll, Measure::Ece, Measure::AdaptiveEce, Measure::Brier, Measure::Accuracy];
-}
-
-/// A number with its bootstrap interval of 95 %, in which it lies. Example: [`Cases`].
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Estimate {
-    /// On the rows themselves.
-    pub value: f64,
-    /// Lower and upper end: percentiles over resamples, or for a calibration error, which chance in every bin raises, itself ± a bound.
-    pub interval: [f64; 2],
-}
-
-impl Estimate {
-    /// The mean of one number a row, with its bootstrap interval.
-    ///
-    /// ```
-    /// let found = mercer::classifier::Estimate::of_mean(&[0.0, 1.0, 1.0, 0.0], 0);
-    /// assert_eq!(found.value, 0.5);
-    /// assert!(found.interval[0] < 0.5 && found.interval[1] > 0.5);
-    /// ```
-    pub fn of_mean(values: &[f64], seed: u64) -> Estimate {
-        let mean = |sum: f64| sum / values.len() as f64;
-        let interval = bootstrap(values.len(), seed, |rows| mean(rows.iter().map(|&row| values[row]).sum()));
-        Estimate { value: mean(values.iter().sum()), interval }
-    }
 }
 
 /// Predicted probabilities of rows whose class is known.
@@ -203,37 +175,34 @@ impl Cases {
     }
 }
 
-/// The interval of 95 % of a statistic of n rows: its percentiles over resamples of as many rows, drawn with replacement.
-pub(super) fn bootstrap(n: usize, seed: u64, mut statistic: impl FnMut(&[usize]) -> f64) -> [f64; 2] {
-    let [interval] = bootstraps(n, seed, |rows| [statistic(rows)]);
-    interval
+/// What logits are worth on labelled rows. Example: [the module](crate::classifier).
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Scores {
+    /// Rows.
+    pub n: usize,
+    /// Share of the rows whose likeliest class is right.
+    pub accuracy: f64,
+    /// Mean negative logarithm of the probability of the right class.
+    pub nll: f64,
+    /// Expected calibration error: over 15 bins of confidence, the mean gap between confidence and accuracy.
+    pub ece: f64,
 }
 
-/// The intervals of several statistics, on the same resamples.
-pub(super) fn bootstraps<const K: usize>(
-    n: usize,
-    seed: u64,
-    mut statistics: impl FnMut(&[usize]) -> [f64; K],
-) -> [[f64; 2]; K] {
-    let mut rng = Rng::new(seed).fork(0x626f_6f74);
-    let mut rows = vec![0; n];
-    let mut values = [(); K].map(|()| Vec::with_capacity(RESAMPLES));
-    for _ in 0..RESAMPLES {
-        rows.iter_mut().for_each(|row| *row = rng.below(n));
-        values.iter_mut().zip(statistics(&rows)).for_each(|(values, value)| values.push(value));
+impl Scores {
+    /// Of logits `[n, classes]` for labels `[n]`.
+    pub fn of(logits: ArrayView2<f32>, labels: &[usize]) -> Scores {
+        let cases = Cases::of(logits.mapv(f64::from).view(), labels);
+        let [accuracy, nll, ece] =
+            [Measure::Accuracy, Measure::Nll, Measure::Ece].map(|measure| cases.measure(measure));
+        Scores { n: labels.len(), accuracy, nll, ece }
     }
-    let place = |share: f64| ((RESAMPLES - 1) as f64 * share).round() as usize;
-    values.map(|mut values| {
-        values.sort_by(f64::total_cmp);
-        [values[place(TAIL)], values[place(1.0 - TAIL)]]
-    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::apply::softmax_rows;
-    use ndarray::{Array2, array};
+    use crate::rng::Rng;
+    use ndarray::{Array2, Axis, array};
 
     #[test]
     fn measures_are_their_definitions() {
@@ -257,10 +226,20 @@ mod tests {
     }
 
     #[test]
+    fn scores_of_logits_are_the_measures() {
+        let l = 3f32.ln();
+        let scores = Scores::of(array![[l, 0.0], [0.0, l], [5.0, 5.0]].view(), &[0, 0, 1]);
+        assert!((scores.accuracy - 1.0 / 3.0).abs() < 1e-12);
+        assert!((scores.nll - (-(0.75f64.ln()) - 0.25f64.ln() - 0.5f64.ln()) / 3.0).abs() < 1e-6);
+        assert!((scores.ece - ((1.5f64 - 1.0) + 0.5) / 3.0).abs() < 1e-6);
+    }
+
+    #[test]
     fn bootstrap_intervals_are_those_of_the_central_limit() {
         let (n, mut rng) = (2000, Rng::new(2));
         let scores = Array2::from_shape_simple_fn((n, 3), || 2.0 * rng.normal());
-        let p = softmax_rows(scores.clone());
+        let exps = scores.mapv(f64::exp);
+        let p = &exps / &exps.sum_axis(Axis(1)).insert_axis(Axis(1));
         let draw = |row: ndarray::ArrayView1<f64>| {
             let u = rng.uniform();
             usize::from(u > row[0]) + usize::from(u > row[0] + row[1])

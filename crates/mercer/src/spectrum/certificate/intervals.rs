@@ -1,4 +1,4 @@
-//! What held-out points say about the pairs under the distribution q that they come from.
+//! Confidence intervals of eigenvalues and residuals: what held-out points say about the pairs under the distribution q that they come from.
 
 use super::Larger;
 use crate::operator::Operator;

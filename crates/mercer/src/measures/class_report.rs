@@ -104,18 +104,6 @@ impl ClassReport {
     }
 }
 
-/// R² of the sums `Σ(y − f)²` and `Σ(y − ȳ)²` over rows; none where all targets are alike.
-#[doc(hidden)]
-pub fn r_squared(errors: f64, spread: f64, alike: bool) -> Option<f64> {
-    (!alike && spread > 0.0).then(|| 1.0 - errors / spread)
-}
-
-/// Whether all numbers are equal, as they are where there is one.
-#[doc(hidden)]
-pub fn alike(numbers: &[f64]) -> bool {
-    numbers.windows(2).all(|pair| pair[0] == pair[1])
-}
-
 /// The place of each of `others` among `names`, to which those that are not there are added.
 fn places<'n>(names: &mut Vec<String>, others: impl Iterator<Item = &'n String>) -> Vec<usize> {
     let mut place = |name: &String| {

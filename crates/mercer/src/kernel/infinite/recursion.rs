@@ -1,4 +1,4 @@
-//! Networks whose covariance is a function of `(x·x', ‖x‖², ‖x'‖²)`.
+//! The layer-by-layer recursion of NNGP and NTK for networks whose covariance is a function of `(x·x', ‖x‖², ‖x'‖²)`.
 
 use super::{DEEPEST, Expectations, Side, Step};
 use crate::kernel::Pair;
