@@ -101,12 +101,11 @@ impl Classifier {
     pub fn schema_of(path: &Path) -> Result<Option<Schema>> {
         let head = head(path).map_err(|e| Error::io(path, e))?;
         refuse_pickle(path, &head)?;
-        let (_, metadata) = SafeTensors::read_metadata(&head).map_err(|e| foreign(path, e))?;
-        let Some(entry) = metadata.metadata().as_ref().and_then(|entries| entries.get("mercer")) else {
+        let Some(entry) = entries(&head).map_err(|e| foreign(path, e))?.remove("mercer") else {
             return Ok(None);
         };
-        check_version(entry).map_err(|what| broken(path, what))?;
-        described(entry).map(|(_, header)| header.schema).map_err(|e| broken(path, e.to_string()))
+        check_version(&entry).map_err(|what| broken(path, what))?;
+        described(&entry).map(|(_, header)| header.schema).map_err(|e| broken(path, e.to_string()))
     }
 
     /// Writes a file that [`Classifier::load`] reads, and PyTorch too (`safetensors.torch.load_file`), whole or not at all.
@@ -304,6 +303,24 @@ fn head(path: &Path) -> std::io::Result<Vec<u8>> {
     let length = head.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
     file.take(length.min(LARGEST_HEADER)).read_to_end(&mut head)?;
     Ok(head)
+}
+
+/// What the header that a file begins with says beside its tensors.
+fn entries(head: &[u8]) -> Result<HashMap<String, String>, SafeTensorError> {
+    /// A header without its tensors.
+    #[derive(Deserialize)]
+    struct Entries {
+        #[serde(default, rename = "__metadata__")]
+        entries: HashMap<String, String>,
+    }
+    let (length, header) = head.split_first_chunk().ok_or(SafeTensorError::HeaderTooSmall)?;
+    match u64::from_le_bytes(*length) {
+        length if length > LARGEST_HEADER => Err(SafeTensorError::HeaderTooLarge),
+        length if length != header.len() as u64 => Err(SafeTensorError::InvalidHeaderLength),
+        _ => serde_json::from_slice::<Entries>(header)
+            .map(|header| header.entries)
+            .map_err(SafeTensorError::InvalidHeaderDeserialization),
+    }
 }
 
 fn broken(path: &Path, what: String) -> Error {
