@@ -55,5 +55,6 @@ fn _mercer(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(figure::scatter_figure, module)?)?;
     module.add_function(wrap_pyfunction!(kernel::kernels, module)?)?;
     module.add_function(wrap_pyfunction!(method::methods, module)?)?;
+    module.add_function(wrap_pyfunction!(method::family, module)?)?;
     Ok(())
 }

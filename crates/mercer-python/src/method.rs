@@ -1,5 +1,6 @@
 //! Methods for eigenpairs by the names of the library's registry.
 
+use crate::run::raised;
 use mercer::options::{Options, Spelling};
 use mercer::spectrum::{Method, Size};
 use mercer::{Error, Result, learn};
@@ -9,6 +10,17 @@ use pyo3::prelude::*;
 #[pyfunction]
 pub fn methods() -> Vec<&'static str> {
     learn::spectra().entries.iter().map(|entry| entry.name).collect()
+}
+
+/// A family of the registry as data, in JSON: its entries, what they can do, and their options.
+#[pyfunction]
+pub fn family(name: &str) -> PyResult<String> {
+    let described = match name {
+        "spectra" => learn::spectra().describe(),
+        "regressions" => learn::regressions().describe(),
+        other => return Err(raised(Error::unknown("family", other, ["spectra", "regressions"]))),
+    };
+    Ok(described.to_string())
 }
 
 /// Options as a JSON object.

@@ -1,5 +1,6 @@
 """Parameters: NumPy's numbers are Python's, options that a method does not have are refused, and mistakes get a sentence."""
 
+import inspect
 import itertools
 import linecache
 import warnings
@@ -59,18 +60,25 @@ def test_kernels_are_scaled_by_numbers_of_numpy():
         assert np.allclose(k(X), want, rtol=1e-15)
 
 
-METHODS = ["auto", "ridge", "nystrom", "random-features", "spectrum", "linear", "falkon", "krill"]
+METHODS = ["auto", "ridge", "nystrom", "random-features", "spectrum", "linear", "falkon", "krill", "askotch", "eigenpro", "richardson"]
+ITERATIVE = {"falkon", "krill", "askotch", "eigenpro", "richardson"}
 #: A value that is not the default, the methods that have the option, and whether it changes predictions.
 OPTIONS = {
-    "rank": (7, {"auto", "ridge", "nystrom", "random-features", "spectrum", "falkon", "krill"}, True),
+    "rank": (7, {"auto", "ridge", "nystrom", "random-features", "spectrum", "falkon", "krill", "eigenpro"}, True),
     "solver": ("cg", {"auto", "ridge"}, False),
+    "iterations": (1, ITERATIVE | {"ridge"}, True),
+    "tolerance": (0.5, ITERATIVE | {"ridge"}, True),
     "cv": (2, set(METHODS), False),
-    "fit_intercept": (False, {"auto", "ridge", "spectrum"}, True),
+    "criterion": ("likelihood", set(METHODS), False),
+    "fit_intercept": (False, {"auto", "ridge", "spectrum", "askotch", "eigenpro", "richardson"}, True),
     "loss": ("logistic", {"auto", "nystrom", "random-features", "spectrum", "linear"}, True),
     "class_weight": ({0: 1.0, 1: 30.0}, set(METHODS), True),
 }
+#: What an error says that does not name the option as the others do.
+WORDS = {"loss": "loss='logistic' is for methods on features", "fit_intercept": "always has an intercept"}
 
 
+@pytest.mark.filterwarnings("ignore::mercer.MercerWarning")
 @pytest.mark.parametrize(("method", "option"), list(itertools.product(METHODS, OPTIONS)))
 def test_an_option_is_used_or_refused(method, option):
     value, known, changes = OPTIONS[option]
@@ -81,20 +89,55 @@ def test_an_option_is_used_or_refused(method, option):
     common = {"method": method, "kernel": "linear" if method == "linear" else "rbf", "alpha": "auto"}
     usual = kind(**common).fit(X, y)
     if method not in known:
-        with pytest.raises(ValueError, match="logistic" if option == "loss" else "intercept" if option == "fit_intercept" else f"has no option '{option}'"):
+        words = "is for iterative solvers" if method == "auto" else "does not take"
+        with pytest.raises(ValueError, match=WORDS.get(option, f"{option} {words}|{words} {option}")):
             kind(**common, **{option: value}).fit(X, y)
         return
     other = kind(**common, **{option: value}).fit(X, y)
     scores = [f.decision_function(NEW) if classes else f.predict(NEW) for f in (usual, other)]
-    # By ridge on all points the rank is that of a preconditioner.
-    if changes and not (option == "rank" and method == "ridge"):
+    # By ridge on all points the rank is that of a preconditioner, and a solver may reach more than it is asked for.
+    if changes and not (option in ("rank", "iterations", "tolerance") and method not in ("nystrom", "random-features", "spectrum", "auto")):
         assert np.abs(scores[0] - scores[1]).max() > 1e-6
 
 
-@pytest.mark.parametrize("solver", ["direct", "askotch", "eigenpro", "richardson"])
-def test_a_solver_without_a_rank_refuses_one(solver):
-    with pytest.raises(ValueError, match=f"the solver {solver} has no option 'rank'; leave it out"):
-        mercer.KernelRidge(kernel="rbf", solver=solver, rank=5).fit(X, Y)
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("option", ["metric", "bandwidth", "time"])
+def test_a_parameter_of_another_class_is_none_of_the_signature(method, option):
+    with pytest.raises(TypeError, match=f"unexpected keyword argument '{option}'"):
+        mercer.KernelRidge(method=method, **{option: 1})
+
+
+@pytest.mark.parametrize("option", ["rank", "tolerance", "iterations"])
+def test_a_direct_solver_refuses_options_of_others(option):
+    with pytest.raises(ValueError, match=f"{option} is for solver='cg'; solver='direct' takes none"):
+        mercer.KernelRidge(kernel="rbf", solver="direct", **{option: 5}).fit(X, Y)
+
+
+@pytest.mark.parametrize("method", ["askotch", "eigenpro", "richardson"])
+def test_a_solver_that_is_a_method_is_named(method):
+    with pytest.raises(ValueError, match=f"solver='{method}' is not known, as {method} is a method; write method='{method}'"):
+        mercer.KernelRidge(kernel="rbf", solver=method).fit(X, Y)
+
+
+def test_parameters_are_those_of_the_registry():
+    """Signatures, defaults and documentation come from the library; scikit-learn's tools see them."""
+    names = list(inspect.signature(mercer.KernelRidge).parameters)
+    assert names[0] == "alpha" and {"tolerance", "iterations", "criterion", "search", "checkpoint", "solver"} < set(names)
+    assert not {"loss", "class_weight", "metric", "time"} & set(names)
+    assert mercer.KernelClassifier().get_params() | {"loss": None, "alpha": "auto", "method": "auto"} == mercer.KernelClassifier().get_params()
+    for kind in (mercer.KernelRidge, mercer.NadarayaWatson, mercer.RecursiveFeatureMachine, mercer.NtkEnsemble):
+        documented = {name.strip() for line in kind.__doc__.splitlines() if " : " in line for name in line.split(" : ")[0].split(",")}
+        assert set(inspect.signature(kind).parameters) <= documented
+    assert mercer.KernelRidge(2.0, kernel="rbf").alpha == 2.0
+    with pytest.raises(TypeError, match="too many positional"):
+        mercer.KernelRidge(2.0, "rbf")
+
+
+def test_kernels_are_searched_for():
+    searched = mercer.KernelRidge(alpha="auto", search="rbf,linear").fit(X, Y)
+    assert searched.kernel_.startswith("rbf")
+    with pytest.raises(ValueError, match="search names the kernels to choose among; leave it or kernel out"):
+        mercer.KernelRidge(search="rbf", kernel="rbf(2)").fit(X, Y)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -120,14 +163,21 @@ SENTENCES = [
     (mercer.RBFSampler(n_components=-1), "n_components must be a whole number"),
     (mercer.KernelPCA(n_components=2.5), "n_components must be a whole number"),
     (mercer.Spectrum(random_state=-1), "random_state must be a whole number of at least 0, not -1"),
-    (mercer.KernelRidge(alpha="auto", cv=KFold(3)), "cv must be a number of folds of at least 2, not KFold"),
-    (mercer.KernelRidge(alpha=1.0, cv=3), "cv chooses alpha; leave one of them out, or take alpha='auto'"),
+    (mercer.KernelRidge(alpha="auto", cv=KFold(3)), "cv=KFold"),
+    (mercer.KernelRidge(alpha=1.0, cv=3), "cv chooses alpha; leave one of them out, or give alpha='auto'"),
     (mercer.KernelRidge(alpha=None, rank=float("nan")), "rank=nan cannot be used"),
+    (mercer.KernelRidge(alpha=-1), "alpha cannot be `-1`: it must be a number of at least 0, or auto"),
+    (mercer.KernelRidge(alpha="auto", cv=1), "cv cannot be `1`: it must be a whole number from 2"),
+    (mercer.KernelRidge(method="nadaraya-watson"), "the method nadaraya-watson does not take alpha, which is for auto, ridge, nystrom"),
+    (mercer.KernelRidge(kernel="linear", method="linear", precision="f32"), "precision f32 is for methods on kernel values"),
+    (mercer.RecursiveFeatureMachine(rounds=-1), "rounds cannot be `-1`: it must be a whole number from 0 to 100"),
+    (mercer.NadarayaWatson(bandwidth=0.0), "bandwidth cannot be `0.0`: it must be a number above 0, or auto"),
+    (mercer.NtkEnsemble(time=-1.0), "time cannot be `-1.0`: it must be a number of at least 0, or inf or infinity"),
     (mercer.KernelRidge(fit_intercept="yes"), "fit_intercept must be True, False or 'auto'"),
-    (mercer.KernelRidge(kernel="rbf", method="nystrom", fit_intercept=False), "the method nystrom always has an intercept; take fit_intercept='auto' or True"),
+    (mercer.KernelRidge(kernel="rbf", method="nystrom", fit_intercept=False), "the method nystrom always has an intercept"),
     (mercer.KernelRidge(kernel="rbf(1)", gamma=0.5), "gamma is for the kernels"),
     (mercer.KernelRidge(kernel="rbf", method="nystroem"), "unknown method 'nystroem'; did you mean 'nystrom'"),
-    (mercer.KernelRidge(kernel="linear", method="auto", rank=5), "the kernel linear takes the columns themselves and has no option 'rank'"),
+    (mercer.KernelRidge(kernel="linear", method="auto", rank=5), "a linear kernel takes the columns themselves and no rank"),
     (mercer.GaussianProcessRegressor(rank=5), "the method exact does not take rank, which is for auto, cg, nystrom, random-features and spectrum"),
     (mercer.GaussianProcessRegressor(precision="f32"), "the method exact does not take precision, which is for cg"),
     (mercer.GaussianProcessRegressor(method="cg", rank=0), "rank cannot be `0`: it must be a whole number from 1"),

@@ -77,11 +77,16 @@ def test_kernel_matrices(files):
         (["--alpha", 0.1], mercer.KernelRidge(alpha=0.1, kernel="rbf(lengthscale=median)", fit_intercept=True)),
         (["--method", "nystrom", "--rank", 50], mercer.KernelRidge(alpha="auto", kernel="rbf(lengthscale=median)", method="nystrom", rank=50, fit_intercept=True)),
         (["--method", "random-features"], mercer.KernelRidge(alpha="auto", kernel="rbf(lengthscale=median)", method="random-features", fit_intercept=True)),
+        (["--method", "askotch", "--iterations", 20], mercer.KernelRidge(alpha="auto", kernel="rbf(lengthscale=median)", method="askotch", iterations=20)),
+        (["--method", "eigenpro", "--rank", 50], mercer.KernelRidge(alpha="auto", kernel="rbf(lengthscale=median)", method="eigenpro", rank=50)),
+        (["--solver", "cg", "--tolerance", 1e-4], mercer.KernelRidge(alpha="auto", kernel="rbf(lengthscale=median)", method="auto", solver="cg", tolerance=1e-4)),
+        (["--search", "rbf,matern32", "--criterion", "likelihood"], mercer.KernelRidge(alpha="auto", method="auto", search="rbf,matern32", criterion="likelihood")),
+        (["--method", "ntk-ensemble", "--time", 50], mercer.NtkEnsemble(time=50)),
         (["--method", "nadaraya-watson"], mercer.NadarayaWatson()),
         (["--kernel", "matern32(lengthscale=auto)"], mercer.KernelRidge(alpha="auto", kernel="matern32(lengthscale=auto)", method="auto", fit_intercept=True)),
         (["--method", "rfm", "--rounds", 1], mercer.RecursiveFeatureMachine(kernel="rbf(lengthscale=median)", rounds=1)),
     ],
-    ids=["auto", "alpha", "nystrom", "random-features", "nadaraya-watson", "search", "rfm"],
+    ids=["auto", "alpha", "nystrom", "random-features", "askotch", "eigenpro", "cg", "kernels", "ntk-ensemble", "nadaraya-watson", "search", "rfm"],
 )
 def test_regression(files, way, estimator):
     run("regress", files / "train.csv", "--target", "y", "--scale", "none", *way, "--predict", files / "test.csv", "--out", files / "p.npy")

@@ -22,6 +22,8 @@ import mercer
         mercer.KernelRidge(alpha="auto", kernel="rbf(lengthscale=median)", fit_intercept=True),
         mercer.KernelClassifier(),
         mercer.KernelClassifier(loss="logistic", method="nystrom"),
+        mercer.KernelRidge(method="askotch", kernel="rbf(lengthscale=median)"),
+        mercer.NtkEnsemble(),
         mercer.NadarayaWatson(),
         mercer.NadarayaWatsonClassifier(),
         mercer.GaussianProcessRegressor(n_restarts_optimizer=0),

@@ -25,6 +25,7 @@ from ._predict import (
     KernelRidge,
     NadarayaWatson,
     NadarayaWatsonClassifier,
+    NtkEnsemble,
     RecursiveFeatureMachine,
     RecursiveFeatureMachineClassifier,
 )
@@ -47,6 +48,7 @@ __all__ = [
     "NadarayaWatson",
     "NadarayaWatsonClassifier",
     "NeuralEigenfunctions",
+    "NtkEnsemble",
     "Nystroem",
     "Operator",
     "RBFSampler",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numbers
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from sklearn.utils.validation import column_or_1d
 
 from . import _mercer
 from ._base import KernelParameters, as_json
+from ._registry import Registered, entries_with, parameters
 
 
 class _Predictor(KernelParameters):
@@ -24,26 +24,25 @@ class _Predictor(KernelParameters):
 
     def _learn(self, X: np.ndarray, values: Any = None, labels: Any = None, names: list[str] | None = None) -> None:
         way, options = self._way()
+        points = X
         if self._is_matrix() or self._function() is not None:
-            points = X
+            options = self._of_matrix(options)
             if not self._is_matrix():
                 self.X_fit_, points = X, self._matrix(X, X)
-            way, options = "matrix", self._of_matrix(way, options)
-        else:
-            points, options = X, options | {"kernel": self._expression(X.shape[1])}
+        elif self._takes_a_kernel():
+            options = options | {"kernel": self._expression(X.shape[1])}
         model = _mercer.Model.fit(way, as_json(options), points, values, labels, names or [], self._settings())
         self.header_ = self._keep(model)
         if "alpha" in self.header_:
             self.alpha_ = self.header_["alpha"]
 
-    def _of_matrix(self, way: str, options: dict[str, Any]) -> dict[str, Any]:
-        """The options of ridge regression on a kernel matrix; other ways need a formula."""
-        if way not in ("ridge", "auto") or options.get("loss") == "logistic":
-            raise ValueError(
-                f"{type(self).__name__} needs a kernel expression here; callables and matrices are for KernelRidge and KernelClassifier by the "
-                "method ridge, with squared errors"
-            )
-        return {name: options.get(name) for name in ("alpha", "cv", "class_weight", "intercept")}
+    def _of_matrix(self, options: dict[str, Any]) -> dict[str, Any]:
+        """The options for a kernel matrix in place of points."""
+        raise ValueError(f"{type(self).__name__} needs a kernel expression here; callables and matrices are for KernelRidge and KernelClassifier")
+
+    def _takes_a_kernel(self) -> bool:
+        """Whether the kernel is the one of the parameters."""
+        return True
 
     def _scores(self, X: Any) -> np.ndarray:
         self._check_fitted()
@@ -118,35 +117,76 @@ def _class_weight(weights: Any, classes: np.ndarray) -> Any:
     return weights
 
 
-def _alpha(alpha: float | str | None) -> float | None:
-    """A number, or None for the value with the least left-out error."""
-    if alpha is None or (isinstance(alpha, str) and alpha == "auto"):
-        return None
-    if not isinstance(alpha, numbers.Real) or not alpha >= 0:
-        raise ValueError(f"alpha must be a number of at least 0, or 'auto', not {alpha!r}")
-    return float(alpha)
+class _Regression(_Predictor):
+    """A regression of the registry, by its options."""
+
+    _registered: Registered
+
+    def _way(self) -> tuple[str, dict[str, Any]]:
+        options = self._registered.given(self)
+        if "class_weight" in options:
+            options["class_weight"] = _class_weight(options["class_weight"], self.classes_)
+        return "regress", options | {"intercept": self._intercept(options["method"])}
+
+    def _intercept(self, method: str) -> bool | None:
+        """Whether a constant is fitted; None for what the method does."""
+        asked = getattr(self, "fit_intercept", None)
+        if isinstance(asked, str) and asked != "auto":
+            raise ValueError(f"fit_intercept must be True, False or 'auto', not {asked!r}")
+        if isinstance(asked, str):
+            return False if method == "ridge" else None
+        return None if asked is None else bool(asked)
+
+    def _of_matrix(self, options: dict[str, Any]) -> dict[str, Any]:
+        return options | {"matrix": True}
+
+    def _takes_a_kernel(self) -> bool:
+        return getattr(self, "search", None) is None or not self._registered.is_default(self, "kernel")
+
+    @property
+    def dual_coef_(self) -> np.ndarray:
+        """Coefficients `[n]` over the fitted points, of kernel ridge regression on all of them."""
+        self._check_fitted()
+        if self.header_["kind"] != "ridge":
+            raise AttributeError(f"a model of kind '{self.header_['kind']}' has no coefficients over the fitted points")
+        return self.model_.matrix("coefficients")[:, 0]
+
+    @property
+    def bandwidth_(self) -> float:
+        """The factor on the kernel's width, given or found, of averages."""
+        return self._found("bandwidth")
+
+    @property
+    def importances_(self) -> dict[str, Any]:
+        """How much each column, and each direction, changes the prediction of a recursive feature machine."""
+        return self._found("importances")
+
+    def _found(self, name: str) -> Any:
+        """A value of the model's file."""
+        self._check_fitted()
+        if name not in self.header_:
+            raise AttributeError(f"a model of kind '{self.header_['kind']}' has no {name}")
+        return self.header_[name]
 
 
-def _folds(cv: Any) -> int | None:
-    """The number of folds, where there are some."""
-    if cv is not None and (not isinstance(cv, numbers.Integral) or cv < 2):
-        raise ValueError(f"cv must be a number of folds of at least 2, not {cv!r}")
-    return None if cv is None else int(cv)
+class _WithDeviations(_Regressor):
+    """Numbers with standard deviations."""
+
+    def predict(self, X: Any, return_std: bool = False) -> Any:
+        """Numbers `[m]` at points X `[m, d]`, and with `return_std` their standard deviations."""
+        mean = self._scores(X)[:, 0]
+        if not return_std:
+            return mean
+        return mean, self.model_.deviations(self._checked(X, fit=False))
 
 
-class KernelRidge(_Regressor):
+_FAMILY = "regressions"
+_RIDGES = entries_with(_FAMILY, "class_weight", "search")
+
+
+@parameters(_FAMILY, _RIDGES, first="alpha", without=("loss", "class_weight"), alpha=1.0, kernel="linear", fit_intercept="auto", method="ridge")
+class KernelRidge(_Regressor, _Regression):
     """Kernel ridge regression; scikit-learn's with its parameters, for any number of points.
-
-    Parameters
-    ----------
-    alpha : added to the diagonal of the kernel matrix, or "auto" for the least left-out error (`cv` chooses folds in place of single
-        points).
-    kernel : a name that scikit-learn has, an expression such as `"matern52(lengthscale=auto)"`, a callable, or "precomputed".
-    fit_intercept : whether a constant is added. "auto": none by the method ridge, as in scikit-learn, and one by every other method, as in
-        the program. The methods nystrom, random-features, linear, falkon and krill always have one.
-    method : "ridge" (all points), "nystrom", "random-features", "spectrum", "linear", "falkon", "krill", or "auto" by the number of points.
-    rank : landmarks, features or eigenfunctions of a method; of the preconditioner for ridge by conjugate gradients.
-    solver : of "ridge": "auto", "direct", "cg", "askotch", "eigenpro" or "richardson".
 
     >>> import numpy as np
     >>> x = np.linspace(0, 6, 80)[:, None]
@@ -155,62 +195,10 @@ class KernelRidge(_Regressor):
     True
     """
 
-    def __init__(
-        self,
-        alpha: float | str = 1.0,
-        *,
-        kernel: Any = "linear",
-        gamma: float | None = None,
-        degree: float = 3,
-        coef0: float = 1,
-        fit_intercept: bool | str = "auto",
-        method: str = "ridge",
-        rank: int | None = None,
-        solver: str | None = None,
-        cv: int | None = None,
-        precision: str = "f64",
-        random_state: Any = 0,
-        device: str = "cpu",
-        memory: str | int | None = None,
-        verbose: int = 0,
-    ) -> None:
-        self.alpha = alpha
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.fit_intercept = fit_intercept
-        self.method = method
-        self.rank = rank
-        self.solver = solver
-        self.cv = cv
-        self.precision = precision
-        self.random_state = random_state
-        self.device = device
-        self.memory = memory
-        self.verbose = verbose
 
-    def _way(self) -> tuple[str, dict[str, Any]]:
-        options = {"alpha": _alpha(self.alpha), "cv": _folds(self.cv), "rank": self.rank, "solver": self.solver}
-        if isinstance(self.fit_intercept, str) and self.fit_intercept != "auto":
-            raise ValueError(f"fit_intercept must be True, False or 'auto', not {self.fit_intercept!r}")
-        intercept = self.method != "ridge" if isinstance(self.fit_intercept, str) else bool(self.fit_intercept)
-        return self.method, options | {"intercept": intercept}
-
-    @property
-    def dual_coef_(self) -> np.ndarray:
-        """Coefficients `[n]` over the fitted points, of the method ridge."""
-        self._check_fitted()
-        if self.header_["kind"] != "ridge":
-            raise AttributeError(f"a model of kind '{self.header_['kind']}' has no coefficients over the fitted points")
-        return self.model_.matrix("coefficients")[:, 0]
-
-
-class KernelClassifier(_Classifier):
+@parameters(_FAMILY, _RIDGES, first="alpha", alpha="auto", method="auto")
+class KernelClassifier(_Classifier, _Regression):
     """Ridge or logistic regression of classes under a kernel; probabilities are fitted to left-out scores.
-
-    The parameters are those of `KernelRidge`, with `loss` "squared" or "logistic" (on features: nystrom, random-features, spectrum, linear)
-    and `class_weight`. `alpha` is found by the left-out error unless it is given.
 
     >>> import numpy as np
     >>> x = np.random.default_rng(0).normal(size=(200, 2))
@@ -222,84 +210,10 @@ class KernelClassifier(_Classifier):
     (1, 2)
     """
 
-    def __init__(
-        self,
-        alpha: float | str = "auto",
-        *,
-        kernel: Any = "rbf(lengthscale=median)",
-        gamma: float | None = None,
-        degree: float = 3,
-        coef0: float = 1,
-        loss: str = "squared",
-        class_weight: Any = None,
-        method: str = "auto",
-        rank: int | None = None,
-        solver: str | None = None,
-        cv: int | None = None,
-        precision: str = "f64",
-        random_state: Any = 0,
-        device: str = "cpu",
-        memory: str | int | None = None,
-        verbose: int = 0,
-    ) -> None:
-        self.alpha = alpha
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.loss = loss
-        self.class_weight = class_weight
-        self.method = method
-        self.rank = rank
-        self.solver = solver
-        self.cv = cv
-        self.precision = precision
-        self.random_state = random_state
-        self.device = device
-        self.memory = memory
-        self.verbose = verbose
 
-    def _way(self) -> tuple[str, dict[str, Any]]:
-        options = {"alpha": _alpha(self.alpha), "cv": _folds(self.cv), "rank": self.rank, "solver": self.solver, "loss": self.loss}
-        return self.method, options | {"class_weight": _class_weight(self.class_weight, self.classes_)}
-
-
-class _Average(_Predictor):
-    degree: float = 3
-    coef0: float = 1
-
-    def __init__(
-        self,
-        bandwidth: float | None = None,
-        *,
-        kernel: Any = "rbf(lengthscale=median)",
-        gamma: float | None = None,
-        random_state: Any = 0,
-        device: str = "cpu",
-        memory: str | int | None = None,
-        verbose: int = 0,
-    ) -> None:
-        self.bandwidth = bandwidth
-        self.kernel = kernel
-        self.gamma = gamma
-        self.random_state = random_state
-        self.device = device
-        self.memory = memory
-        self.verbose = verbose
-
-    def _way(self) -> tuple[str, dict[str, Any]]:
-        return "nadaraya-watson", {"bandwidth": self.bandwidth}
-
-    @property
-    def bandwidth_(self) -> float:
-        """The factor on the kernel's width, given or found."""
-        self._check_fitted()
-        return self.header_["bandwidth"]
-
-
-class NadarayaWatson(_Regressor, _Average):
-    """Averages of numbers, weighted by a kernel that is never negative; `bandwidth`, a factor on its width, is
-    found by leave-one-out where every lengthscale is `median` or `auto`, and is 1 where they are numbers, unless it is given.
+@parameters(_FAMILY, ["nadaraya-watson"], first="bandwidth")
+class NadarayaWatson(_Regressor, _Regression):
+    """Averages of numbers, weighted by a kernel that is never negative.
 
     >>> import numpy as np
     >>> x = np.linspace(0, 6, 200)[:, None]
@@ -309,8 +223,9 @@ class NadarayaWatson(_Regressor, _Average):
     """
 
 
-class NadarayaWatsonClassifier(_Classifier, _Average):
-    """The same for classes: each class's share of the weights.
+@parameters(_FAMILY, ["nadaraya-watson"], first="bandwidth")
+class NadarayaWatsonClassifier(_Classifier, _Regression):
+    """Averages of classes: each class's share of the weights of a kernel that is never negative.
 
     >>> import numpy as np
     >>> x = np.linspace(0, 6, 200)[:, None]
@@ -319,52 +234,9 @@ class NadarayaWatsonClassifier(_Classifier, _Average):
     """
 
 
-class _Machine(_Predictor):
-    degree: float = 3
-    coef0: float = 1
-
-    def __init__(
-        self,
-        alpha: float | str = "auto",
-        *,
-        kernel: Any = "laplacian(lengthscale=auto)",
-        gamma: float | None = None,
-        metric: str | None = None,
-        rounds: int | None = None,
-        rank: int | None = None,
-        cv: int | None = None,
-        random_state: Any = 0,
-        device: str = "cpu",
-        memory: str | int | None = None,
-        verbose: int = 0,
-    ) -> None:
-        self.alpha = alpha
-        self.kernel = kernel
-        self.gamma = gamma
-        self.metric = metric
-        self.rounds = rounds
-        self.rank = rank
-        self.cv = cv
-        self.random_state = random_state
-        self.device = device
-        self.memory = memory
-        self.verbose = verbose
-
-    def _way(self) -> tuple[str, dict[str, Any]]:
-        options = {"alpha": _alpha(self.alpha), "metric": self.metric, "rounds": self.rounds, "rank": self.rank, "cv": _folds(self.cv)}
-        return "rfm", options
-
-    @property
-    def importances_(self) -> dict[str, Any]:
-        """How much each column, and each direction, changes the prediction."""
-        self._check_fitted()
-        return self.header_["importances"]
-
-
-class RecursiveFeatureMachine(_Regressor, _Machine):
+@parameters(_FAMILY, ["rfm"], first="alpha", without=("loss", "class_weight"), alpha="auto", kernel="laplacian(lengthscale=auto)")
+class RecursiveFeatureMachine(_Regressor, _Regression):
     """Ridge regression under a metric that is learnt from the gradients of its own predictions.
-
-    `metric` is "diagonal" or "full", `rounds` how often it is learnt anew; both by the left-out error unless they are given.
 
     >>> import numpy as np
     >>> x = np.random.default_rng(0).normal(size=(150, 4))
@@ -374,14 +246,27 @@ class RecursiveFeatureMachine(_Regressor, _Machine):
     """
 
 
-class RecursiveFeatureMachineClassifier(_Classifier, _Machine):
-    """The same for classes.
+@parameters(_FAMILY, ["rfm"], first="alpha", alpha="auto", kernel="laplacian(lengthscale=auto)")
+class RecursiveFeatureMachineClassifier(_Classifier, _Regression):
+    """Classification under a metric that is learnt from the gradients of its own predictions.
 
     >>> import numpy as np
     >>> x = np.random.default_rng(0).normal(size=(150, 4))
     >>> machine = RecursiveFeatureMachineClassifier(kernel="rbf(lengthscale=median)", rounds=1).fit(x, x[:, 1] > 0)
     >>> machine.predict([[0, 2, 0, 0], [0, -2, 0, 0]])
     array([ True, False])
+    """
+
+
+@parameters(_FAMILY, ["ntk-ensemble"], first="time", kernel="ntk(depth=3, b_var=0.1)")
+class NtkEnsemble(_WithDeviations, _Regression):
+    """All infinitely wide networks of a kernel `ntk(…)`, trained for a time: their mean and standard deviations.
+
+    >>> import numpy as np
+    >>> x = np.linspace(0, 6, 60)[:, None]
+    >>> mean, deviation = NtkEnsemble().fit(x, np.sin(x[:, 0])).predict([[1.0], [30.0]], return_std=True)
+    >>> bool(abs(mean[0] - np.sin(1)) < 0.05), bool(deviation[1] > 10 * deviation[0])
+    (True, True)
     """
 
 
@@ -396,8 +281,8 @@ class _Process(_Predictor):
         return {"restarts": self.n_restarts_optimizer, "search_rows": self.search_rows}
 
 
-class GaussianProcessRegressor(_Regressor, _Process):
-    """A Gaussian process: numbers with standard deviations.
+class GaussianProcessRegressor(_WithDeviations, _Process):
+    """A Gaussian process: numbers with standard deviations of the target, its noise included.
 
     The amplitude of each term of the kernel, the noise, and lengthscales that are `auto` or `ard` are those of the largest marginal
     likelihood, from `n_restarts_optimizer` random starts beside one at the median distances.
@@ -443,13 +328,6 @@ class GaussianProcessRegressor(_Regressor, _Process):
     def _way(self) -> tuple[str, dict[str, Any]]:
         precision = None if self.precision == "f64" else self.precision
         return "gp", self._search() | {"method": self.method, "rank": self.rank, "precision": precision}
-
-    def predict(self, X: Any, return_std: bool = False) -> Any:
-        """Numbers `[m]` at points X `[m, d]`, and with `return_std` the standard deviations of the target, its noise included."""
-        mean = self._scores(X)[:, 0]
-        if not return_std:
-            return mean
-        return mean, self.model_.deviations(self._checked(X, fit=False))
 
     @property
     def log_marginal_likelihood_value_(self) -> float:
