@@ -18,7 +18,12 @@ pub fn family(name: &str) -> PyResult<String> {
     let described = match name {
         "spectra" => learn::spectra().describe(),
         "regressions" => learn::regressions().describe(),
-        other => return Err(raised(Error::unknown("family", other, ["spectra", "regressions"]))),
+        "processes" => learn::processes().describe(),
+        "embeddings" => learn::embeddings().describe(),
+        other => {
+            let known = ["spectra", "regressions", "processes", "embeddings"];
+            return Err(raised(Error::unknown("family", other, known)));
+        }
     };
     Ok(described.to_string())
 }

@@ -28,11 +28,6 @@ impl Options {
         self.take(name)?.ok_or_else(|| Error::input(format!("the option '{name}' is missing")))
     }
 
-    /// Those that are left, for an entry of the registry.
-    pub fn rest(self) -> mercer::options::Options {
-        mercer::options::Options::new(self.0, Spelling::Python)
-    }
-
     /// The option by one of a few words.
     pub fn word<T: Copy>(&mut self, name: &str, words: &[(&'static str, T)]) -> Result<Option<T>> {
         let Some(text) = self.take::<String>(name)? else { return Ok(None) };
@@ -43,7 +38,7 @@ impl Options {
 
     /// What is left, as an entry of the library's registry takes it.
     pub fn rest(&mut self) -> mercer::options::Options {
-        mercer::options::Options::new(std::mem::take(&mut self.0), mercer::options::Spelling::Python)
+        mercer::options::Options::new(std::mem::take(&mut self.0), Spelling::Python)
     }
 
     /// The method that the options name, or else what they are for.
