@@ -12,14 +12,14 @@ use mercer::{Error, FitContext, Result, fail_if};
 use ndarray::{Array3, ArrayView2, s};
 
 /// What [`fit`] knows.
-const KINDS: [&str; 7] = ["kpca", "laplacian", "diffusion", "eigenmap", "gp", "laplace", "regress"];
+const KINDS: [&str; 5] = ["embed", "eigenmap", "gp", "laplace", "regress"];
 
 /// Fits the estimator of that kind to points `x` `[n, d]` and targets.
 pub fn fit(kind: &str, mut o: Options, x: ArrayView2<f64>, y: Option<&Target>, context: &FitContext) -> Result<Handle> {
     let target = || y.ok_or_else(|| Error::input(format!("{kind} needs targets")));
     let what = o.method(kind);
     let fitted = match kind {
-        "kpca" | "laplacian" | "diffusion" => return embedding(kind, o, x, context),
+        "embed" => return embedding(o, x, context),
         "eigenmap" => Handle::transform(eigenmap(&mut o)?.fit(&view_rows(&mut o, x)?, None, context)?),
         "gp" => return gaussian_process(o, x, target()?, context),
         "laplace" => laplace(&mut o, x, target()?, context)?,
@@ -56,10 +56,11 @@ fn view_rows(o: &mut Options, x: ArrayView2<f64>) -> Result<ViewRows> {
 }
 
 /// Coordinates of points under a kernel, or of a kernel matrix.
-fn embedding(method: &str, mut o: Options, x: ArrayView2<f64>, context: &FitContext) -> Result<Handle> {
+fn embedding(mut o: Options, x: ArrayView2<f64>, context: &FitContext) -> Result<Handle> {
+    let method: String = o.need("method")?;
     let kernel = o.take::<String>("kernel")?.map(|kernel| Expression::parse(&kernel)).transpose()?;
     let task = EmbeddingTask { k: o.need("k")?, kernel, matrix: o.take("matrix")?.unwrap_or(false) };
-    Ok(Handle::transforms(learn::embeddings().build(method, o.rest(), &task)?.fit(x, context)?))
+    Ok(Handle::transforms(learn::embeddings().build(&method, o.rest(), &task)?.fit(x, context)?))
 }
 
 /// A Gaussian process of numbers or classes.

@@ -12,6 +12,7 @@ from sklearn.model_selection import GridSearchCV, KFold
 from sklearn.pipeline import make_pipeline
 
 import mercer
+from mercer._registry import family
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(90, 3))
@@ -125,12 +126,43 @@ def test_parameters_are_those_of_the_registry():
     assert names[0] == "alpha" and {"tolerance", "iterations", "criterion", "search", "checkpoint", "solver"} < set(names)
     assert not {"loss", "class_weight", "metric", "time"} & set(names)
     assert mercer.KernelClassifier().get_params() | {"loss": None, "alpha": "auto", "method": "auto"} == mercer.KernelClassifier().get_params()
-    for kind in (mercer.KernelRidge, mercer.NadarayaWatson, mercer.RecursiveFeatureMachine, mercer.NtkEnsemble, mercer.QuantileRegressor):
+    processes = (mercer.GaussianProcessRegressor, mercer.GaussianProcessClassifier)
+    maps = (mercer.KernelPCA, mercer.LaplacianEigenmaps, mercer.DiffusionMaps)
+    for kind in (mercer.KernelRidge, mercer.NadarayaWatson, mercer.RecursiveFeatureMachine, mercer.NtkEnsemble, mercer.QuantileRegressor, *processes, *maps):
         documented = {name.strip() for line in kind.__doc__.splitlines() if " : " in line for name in line.split(" : ")[0].split(",")}
         assert set(inspect.signature(kind).parameters) <= documented
     assert mercer.KernelRidge(2.0, kernel="rbf").alpha == 2.0
     with pytest.raises(TypeError, match="too many positional"):
         mercer.KernelRidge(2.0, "rbf")
+
+
+PROCESSES = {entry["name"]: entry["options"] for entry in family("processes")["entries"]}
+MAPS = {"kpca": mercer.KernelPCA, "laplacian": mercer.LaplacianEigenmaps, "diffusion": mercer.DiffusionMaps}
+
+
+@pytest.mark.parametrize("method", PROCESSES)
+def test_a_process_refuses_what_is_not_its_own(method):
+    for option, value, wrong in [("rank", 5, 0), ("search_rows", 50, 1), ("precision", "f32", "f16")]:
+        if option in PROCESSES[method]:
+            with pytest.raises(ValueError, match=f"{option} cannot be `\"?{wrong}\"?`|unknown precision"):
+                mercer.GaussianProcessRegressor(method=method, **{option: wrong}).fit(X, Y)
+        else:
+            with pytest.raises(ValueError, match=f"the method {method} does not take {option}, which is for"):
+                mercer.GaussianProcessRegressor(method=method, **{option: value}).fit(X, Y)
+    with pytest.raises(ValueError, match="n_restarts_optimizer must be a whole number of at least 0, not -1"):
+        mercer.GaussianProcessRegressor(method=method, n_restarts_optimizer=-1).fit(X, Y)
+
+
+@pytest.mark.parametrize("method", MAPS)
+def test_an_embedding_refuses_what_is_not_its_own(method):
+    own = next(entry["options"] for entry in family("embeddings")["entries"] if entry["name"] == method)
+    for option in ("alpha", "time"):
+        if option in own:
+            with pytest.raises(ValueError, match=f"{option} cannot be `-1.0`: it must be a number of at least 0"):
+                MAPS[method](n_components=2, **{option: -1.0}).fit(X)
+        else:
+            with pytest.raises(TypeError, match=f"unexpected keyword argument '{option}'"):
+                MAPS[method](n_components=2, **{option: 1.0})
 
 
 def test_kernels_are_searched_for():

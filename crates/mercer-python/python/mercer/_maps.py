@@ -9,6 +9,7 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
 from . import _mercer
 from ._base import KernelParameters, as_json, whole
+from ._registry import Registered, parameters
 
 #: scikit-learn's names of eigensolvers, by ours.
 _SOLVERS = {"auto": "auto", "dense": "exact", "exact": "exact", "krylov": "krylov", "arpack": "krylov", "randomized": "krylov"}
@@ -17,16 +18,18 @@ _SOLVERS = {"auto": "auto", "dense": "exact", "exact": "exact", "krylov": "krylo
 class _Map(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelParameters):
     """A transformer whose coordinates are values of eigenfunctions."""
 
+    n_components: int | None
     eigen_solver: str
+    _registered: Registered
 
     def _solver(self) -> str:
         if self.eigen_solver not in _SOLVERS:
             raise ValueError(f"eigen_solver must be one of {', '.join(_SOLVERS)}, not {self.eigen_solver!r}")
         return _SOLVERS[self.eigen_solver]
 
-    def _learn(self, method: str, X: np.ndarray, options: dict[str, Any], quiet: bool = False) -> dict[str, Any]:
-        words = as_json(options | {"solver": self._solver()})
-        model = _mercer.Model.fit(method, words, X, None, None, [], self._settings())
+    def _learn(self, X: np.ndarray, options: dict[str, Any], quiet: bool = False) -> dict[str, Any]:
+        words = as_json(self._registered.given(self) | {"solver": self._solver()} | options)
+        model = _mercer.Model.fit("embed", words, X, None, None, [], self._settings())
         header = self._keep(model, quiet)
         self.eigenvalues_ = np.array(header["eigenvalues"])
         self._n_features_out = len(self.eigenvalues_)
@@ -47,6 +50,7 @@ class _Map(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelParameters):
         return self.model_.embedding()
 
 
+@parameters("embeddings", ["kpca"], first="n_components", without=("solver", "tolerance"), n_components=None, kernel="linear", eigen_solver="auto", tol=0)
 class KernelPCA(_Map):
     """Kernel principal components, with scikit-learn's parameters and conventions; the matrix is stored only where that is faster.
 
@@ -59,34 +63,7 @@ class KernelPCA(_Map):
     (100, 2)
     """
 
-    def __init__(
-        self,
-        n_components: int | None = None,
-        *,
-        kernel: Any = "linear",
-        gamma: float | None = None,
-        degree: float = 3,
-        coef0: float = 1,
-        eigen_solver: str = "auto",
-        tol: float = 0,
-        precision: str = "f64",
-        random_state: Any = 0,
-        device: str = "cpu",
-        memory: str | int | None = None,
-        verbose: int = 0,
-    ) -> None:
-        self.n_components = n_components
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.eigen_solver = eigen_solver
-        self.tol = tol
-        self.precision = precision
-        self.random_state = random_state
-        self.device = device
-        self.memory = memory
-        self.verbose = verbose
+    tol: float
 
     def fit(self, X: Any, y: Any = None) -> KernelPCA:
         """Finds the components of points X `[n, d]`, or of a kernel matrix."""
@@ -102,7 +79,7 @@ class KernelPCA(_Map):
                 self.X_fit_, points = X, self._matrix(X, X)
         else:
             options["kernel"] = self._expression(X.shape[1])
-        header = self._learn("kpca", points, options, quiet)
+        header = self._learn(points, options, quiet)
         self.explained_ratio_ = np.array(header["explained"])
         self._end_fit()
         return self
@@ -113,11 +90,18 @@ class KernelPCA(_Map):
         return self.embedding_ / np.sqrt(self.eigenvalues_)
 
 
+@parameters(
+    "embeddings",
+    ["laplacian"],
+    first="n_components",
+    without=("solver", "neighbours", "kernel", "degree", "coef0"),
+    n_components=2,
+    affinity="nearest_neighbors",
+    n_neighbors=None,
+    eigen_solver="auto",
+)
 class LaplacianEigenmaps(_Map):
     """The slowest functions on a graph of neighbours, or under a kernel; unlike `SpectralEmbedding`, with coordinates for new points.
-
-    `affinity` is `"nearest_neighbors"` (each point to its `n_neighbors` nearest, 10 by default, half of the points where they are few) or a
-    kernel expression.
 
     >>> import numpy as np
     >>> angle = np.linspace(0, 2 * np.pi, 100, endpoint=False)
@@ -127,31 +111,8 @@ class LaplacianEigenmaps(_Map):
     True
     """
 
-    def __init__(
-        self,
-        n_components: int = 2,
-        *,
-        affinity: Any = "nearest_neighbors",
-        n_neighbors: int | None = None,
-        gamma: float | None = None,
-        eigen_solver: str = "auto",
-        precision: str = "f64",
-        random_state: Any = 0,
-        device: str = "cpu",
-        memory: str | int | None = None,
-        verbose: int = 0,
-    ) -> None:
-        self.n_components = n_components
-        self.affinity = affinity
-        self.n_neighbors = n_neighbors
-        self.gamma = gamma
-        self.eigen_solver = eigen_solver
-        self.precision = precision
-        self.random_state = random_state
-        self.device = device
-        self.memory = memory
-        self.verbose = verbose
-
+    affinity: Any
+    n_neighbors: int | None
     degree: float = 3
     coef0: float = 1
 
@@ -172,18 +133,17 @@ class LaplacianEigenmaps(_Map):
             raise ValueError(f"{unused} is for the affinity {other}; leave it out")
         if by_neighbours:
             usual = max(1, min(10, len(X) // 2))
-            options["neighbours"] = usual if self.n_neighbors is None else self.n_neighbors
+            options["neighbours"] = usual if self.n_neighbors is None else whole("n_neighbors", self.n_neighbors)
         else:
             options["kernel"] = self._expression(X.shape[1])
-        self._learn("laplacian", X, options)
+        self._learn(X, options)
         self._end_fit()
         return self
 
 
+@parameters("embeddings", ["diffusion"], first="n_components", without=("solver", "degree", "coef0"), n_components=2, alpha=1.0, time=1.0, eigen_solver="auto")
 class DiffusionMaps(_Map):
     """Diffusion maps: coordinates `λ_j^t ψ_j(x)` whose distances are those of a diffusion after `time` steps.
-
-    `alpha` takes the density of the points out of the walk: 1 wholly, 0 not at all.
 
     >>> import numpy as np
     >>> x = np.array([[0.0], [0.3], [0.6], [5.0], [5.3], [5.6]])
@@ -191,33 +151,6 @@ class DiffusionMaps(_Map):
     >>> bool((z[:3] * z[3:] < 0).all())
     True
     """
-
-    def __init__(
-        self,
-        n_components: int = 2,
-        *,
-        kernel: Any = "rbf(lengthscale=median)",
-        gamma: float | None = None,
-        alpha: float = 1.0,
-        time: float = 1.0,
-        eigen_solver: str = "auto",
-        precision: str = "f64",
-        random_state: Any = 0,
-        device: str = "cpu",
-        memory: str | int | None = None,
-        verbose: int = 0,
-    ) -> None:
-        self.n_components = n_components
-        self.kernel = kernel
-        self.gamma = gamma
-        self.alpha = alpha
-        self.time = time
-        self.eigen_solver = eigen_solver
-        self.precision = precision
-        self.random_state = random_state
-        self.device = device
-        self.memory = memory
-        self.verbose = verbose
 
     degree: float = 3
     coef0: float = 1
@@ -227,7 +160,6 @@ class DiffusionMaps(_Map):
         X = self._checked(X, fit=True)
         if self._function() is not None or self._is_matrix():
             raise ValueError("diffusion maps need a kernel expression; a callable has no functions at new points")
-        options = {"k": whole("n_components", self.n_components), "alpha": self.alpha, "time": self.time}
-        self._learn("diffusion", X, options | {"kernel": self._expression(X.shape[1])})
+        self._learn(X, {"k": whole("n_components", self.n_components), "kernel": self._expression(X.shape[1])})
         self._end_fit()
         return self

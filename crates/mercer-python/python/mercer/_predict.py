@@ -11,7 +11,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
 from . import _mercer
-from ._base import KernelParameters, as_json
+from ._base import KernelParameters, as_json, whole
 from ._registry import Registered, entries_with, parameters
 
 
@@ -285,24 +285,28 @@ class QuantileRegressor(_Regressor, _Regression):
 
 
 class _Process(_Predictor):
-    degree: float = 3
-    coef0: float = 1
+    """A Gaussian process of the registry, by its options."""
+
+    _registered: Registered
     n_restarts_optimizer: int
-    search_rows: int | None
 
-    def _search(self) -> dict[str, Any]:
-        """The options of the search for hyper-parameters."""
-        return {"restarts": self.n_restarts_optimizer, "search_rows": self.search_rows}
+    def _way(self) -> tuple[str, dict[str, Any]]:
+        options = self._registered.given(self) | {"restarts": whole("n_restarts_optimizer", self.n_restarts_optimizer, 0)}
+        if not self._registered.is_default(self, "precision"):
+            options["precision"] = self.precision
+        return "gp", options
 
 
+#: Options that scikit-learn has another name for, or that every estimator has.
+_OWN_NAMES = ("restarts", "precision")
+
+
+@parameters("processes", entries_with("processes"), first="kernel", without=_OWN_NAMES, kernel="rbf(lengthscale=auto)", method="exact", n_restarts_optimizer=2)
 class GaussianProcessRegressor(_WithDeviations, _Process):
     """A Gaussian process: numbers with standard deviations of the target, its noise included.
 
     The amplitude of each term of the kernel, the noise, and lengthscales that are `auto` or `ard` are those of the largest marginal
-    likelihood, from `n_restarts_optimizer` random starts beside one at the median distances.
-
-    `method` is "exact", "cg" (all points without their matrix), or on features "nystrom", "random-features" and "spectrum" (`rank` of them); "auto"
-    is exact up to 8000 points, and "nystrom" for more, as in the program. `precision` is for "cg".
+    likelihood, from `n_restarts_optimizer` random starts beside one at the median distances. `precision` is for the method "cg".
 
     >>> import numpy as np
     >>> x = np.linspace(0, 6, 60)[:, None]
@@ -311,37 +315,6 @@ class GaussianProcessRegressor(_WithDeviations, _Process):
     >>> bool(abs(mean[0] - np.sin(1)) < 1e-2), bool(deviation[1] > 10 * deviation[0])
     (True, True)
     """
-
-    def __init__(
-        self,
-        kernel: Any = "rbf(lengthscale=auto)",
-        *,
-        gamma: float | None = None,
-        method: str = "exact",
-        rank: int | None = None,
-        n_restarts_optimizer: int = 2,
-        search_rows: int | None = None,
-        precision: str = "f64",
-        random_state: Any = 0,
-        device: str = "cpu",
-        memory: str | int | None = None,
-        verbose: int = 0,
-    ) -> None:
-        self.kernel = kernel
-        self.gamma = gamma
-        self.method = method
-        self.rank = rank
-        self.n_restarts_optimizer = n_restarts_optimizer
-        self.search_rows = search_rows
-        self.precision = precision
-        self.random_state = random_state
-        self.device = device
-        self.memory = memory
-        self.verbose = verbose
-
-    def _way(self) -> tuple[str, dict[str, Any]]:
-        precision = None if self.precision == "f64" else self.precision
-        return "gp", self._search() | {"method": self.method, "rank": self.rank, "precision": precision}
 
     @property
     def log_marginal_likelihood_value_(self) -> float:
@@ -357,6 +330,7 @@ class GaussianProcessRegressor(_WithDeviations, _Process):
         return self.header_["noise"]
 
 
+@parameters("processes", ["exact"], first="kernel", without=_OWN_NAMES, kernel="rbf(lengthscale=auto)", n_restarts_optimizer=2)
 class GaussianProcessClassifier(_Classifier, _Process):
     """A Gaussian process for classes, by Laplace's approximation of the softmax posterior.
 
@@ -366,27 +340,3 @@ class GaussianProcessClassifier(_Classifier, _Process):
     >>> bool(process.predict_proba([[0.5]])[0, 0] > 0.9)
     True
     """
-
-    def __init__(
-        self,
-        kernel: Any = "rbf(lengthscale=auto)",
-        *,
-        gamma: float | None = None,
-        n_restarts_optimizer: int = 2,
-        search_rows: int | None = None,
-        random_state: Any = 0,
-        device: str = "cpu",
-        memory: str | int | None = None,
-        verbose: int = 0,
-    ) -> None:
-        self.kernel = kernel
-        self.gamma = gamma
-        self.n_restarts_optimizer = n_restarts_optimizer
-        self.search_rows = search_rows
-        self.random_state = random_state
-        self.device = device
-        self.memory = memory
-        self.verbose = verbose
-
-    def _way(self) -> tuple[str, dict[str, Any]]:
-        return "gp", self._search() | {"method": "exact"}

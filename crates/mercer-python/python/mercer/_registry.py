@@ -17,6 +17,12 @@ Class = TypeVar("Class", bound=type)
 _KERNEL: dict[str, Any] = {"kernel": "rbf(lengthscale=median)", "gamma": None, "degree": 3, "coef0": 1}
 _SETTINGS: dict[str, Any] = {"precision": "f64", "random_state": 0, "device": "cpu", "memory": None, "verbose": 0}
 _ABOUT = {
+    "n_components": "how many coordinates.",
+    "affinity": "\"nearest_neighbors\", or a kernel expression.",
+    "n_neighbors": "of the affinity nearest_neighbors; 10 by default, half of the points where they are few.",
+    "eigen_solver": "\"auto\", \"dense\" or \"krylov\"; scikit-learn's other words are taken too.",
+    "tol": "relative residual at which the krylov solver accepts a pair; 0 for the usual one.",
+    "n_restarts_optimizer": "random starts of the search for hyper-parameters, beside the one at the median distances.",
     "kernel": "a name that scikit-learn has, an expression such as `\"matern52(lengthscale=auto)\"`, a callable, or \"precomputed\".",
     "gamma, degree, coef0": "of a kernel by scikit-learn's name.",
     "method": "how it is fitted: {methods}.",
@@ -64,7 +70,7 @@ def parameters(name: str, methods: list[str], *, first: str = "kernel", without:
     """
     options = {option: about for option, about in _options(name, methods).items() if option not in without}
     unset = {option: False if about["flag"] else None for option, about in options.items()}
-    values = _KERNEL | defaults | {option: defaults.get(option, value) for option, value in unset.items()} | _SETTINGS
+    values = {name: value for name, value in _KERNEL.items() if name not in without} | defaults | {option: defaults.get(option, value) for option, value in unset.items()} | _SETTINGS
     names = [first, *(other for other in values if other != first)]
 
     def kind(parameter: str) -> Any:
