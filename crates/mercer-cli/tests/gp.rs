@@ -54,7 +54,7 @@ fn what_a_process_cannot_learn_is_refused() {
     let folder = Folder::new();
     table(&folder, "train.csv", 60, 3);
     folder.refuses("gp train.csv --target y --level 95", "between 0 and 1");
-    folder.refuses("gp train.csv --target y --method exact --rank 5", "--method exact takes all rows");
+    folder.refuses("gp train.csv --target y --method exact --rank 5", "the method exact does not take --rank");
     folder.refuses("gp train.csv --target y --kernel 'rbf(lengthscale=wide)'", "lengthscale must be");
     std::fs::write(folder.join("words.csv"), "a,y\n1,up\n2,down\n3,up\n").unwrap();
     folder.refuses("gp words.csv --target y --method nystrom", "regress --loss logistic");

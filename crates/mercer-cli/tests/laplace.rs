@@ -83,9 +83,8 @@ fn a_posterior_that_is_worse_than_the_network_is_never_shown_without_a_warning()
 fn methods_are_compared_on_rows_that_nothing_was_found_on() {
     let folder = Folder::new();
     folder.object("train digits --rows 1-900 --net 'dense(32) relu dense(10)' --epochs 30 --out net.safetensors");
-    let line =
-        "laplace net.safetensors digits --rows 1-900 --validation digits --prior validation --tempered --out m.mercer";
-    let found = folder.object(line);
+    let line = "laplace net.safetensors digits --rows 1-900 --validation digits --out m.mercer";
+    let found = folder.object(&format!("{line} --prior validation --tempered"));
     assert!(found["why"].as_str().unwrap().contains("judged by what was found on the other half"), "{found}");
     for method in found["methods"].as_array().unwrap() {
         let [judged, measured] = [&method["validation_nll"], &method["test"]["nll"]["value"]].map(number);

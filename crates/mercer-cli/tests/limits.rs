@@ -180,6 +180,15 @@ fn targets_with_too_many_classes_are_refused() {
     // The columns and the vectors have room, and the sums of a product have not.
     let line = "regress many.csv --target id --method ridge --solver cg --memory 480MB";
     folder.refuses(line, &["the preconditioner of rank", "for 4000 points needs", "but the memory budget is"]);
+    // The posterior has room, and its variances at the validation rows for every precision of the prior have not.
+    table("classes.csv", 1500, &|i| format!("u{}", i % 300));
+    let line = "train classes.csv --target id --net 'dense(4) relu dense(300)' --epochs 1 --out many.safetensors";
+    assert_eq!(folder.run(line).0, 0);
+    let line = "laplace many.safetensors classes.csv --target id --method last-layer-kfac --memory 50MB";
+    let (code, _, error) = folder.run(line);
+    assert_eq!(code, 1, "{error}");
+    assert!(error.contains("the variances of 300 outputs at 300 validation rows"), "{error}");
+    assert!(error.contains("use fewer validation rows"), "{error}");
 }
 
 /// One sentence, and no signal, where the system refuses an allocation that the budget allowed.

@@ -329,7 +329,10 @@ fn precomputed_matrices_are_kernels() {
     write_npy(folder.join("odd.npy"), ndarray::array![[1.0, 0.5], [0.4, 1.0]].view()).unwrap();
     folder.refuses("fit odd.npy --kernel precomputed --k 1", "row 2, column 1 (counted from 1) is 0.4");
     folder.refuses("regress K.npy --target y.npy --kernel precomputed --holdout 0.2", "without --holdout");
-    folder.refuses("embed K.npy --kernel precomputed --method diffusion --out z.npy", "--method kpca");
+    folder.refuses(
+        "embed K.npy --kernel precomputed --method diffusion --out z.npy",
+        "a kernel matrix is for the method kpca",
+    );
 }
 
 /// The decoder panics at a page of this file (one byte of which was changed); the user sees a sentence alone.

@@ -5,8 +5,10 @@ use super::heartbeat::Heartbeat;
 use super::{Launcher, Place, Ranks};
 use crate::{Error, Result, fail_if};
 use std::ffi::c_int;
+use std::io::Write;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Mutex, MutexGuard};
-use std::thread::{sleep, yield_now};
+use std::thread::{self, sleep, yield_now};
 use std::time::{Duration, Instant};
 
 /// The MPI library, initialised in this process. There is one, for the whole run of the program.
@@ -43,11 +45,39 @@ const SAME_ERROR: Duration = Duration::from_secs(2);
 /// How long a rank that is done waits to be ended by one that has failed.
 const OTHERS: Duration = Duration::from_secs(5);
 
+/// How long all ranks have to start: a rank that runs another program never does, and MPI waits for it without end.
+const START: Duration = Duration::from_secs(300);
+
 /// What a rank that has failed says of its end.
 const FAILED: u8 = 1;
 
 /// How long what was written takes to its reader.
 const LAST_WORDS: Duration = Duration::from_millis(200);
+
+/// What `work` returns. Where that takes longer than `limit`, `late` is called beside it.
+fn watched<T>(limit: Duration, late: impl FnOnce() + Send + 'static, work: impl FnOnce() -> T) -> T {
+    let (working, ended) = mpsc::channel::<()>();
+    thread::spawn(move || {
+        if ended.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
+            late();
+        }
+    });
+    let result = work();
+    drop(working);
+    result
+}
+
+/// Ends the program, in which MPI has not started.
+fn end_unstarted() {
+    let seconds = START.as_secs();
+    let message = format!(
+        "error: MPI has not started for {seconds} s: one of the ranks runs another program, or its host does not answer; start all ranks by \
+         one launcher with one command\n"
+    );
+    // In one piece, for others write to the same place.
+    let _ = std::io::stderr().write_all(message.as_bytes());
+    std::process::exit(1);
+}
 
 impl Mpi {
     /// Loads and initialises the MPI library; an error where none is installed, or where it does not know the launcher.
@@ -60,10 +90,14 @@ impl Mpi {
             ))
         })?;
         let (mut rank, mut size, mut control, mut provided) = (0, 0, 0, 0);
-        // SAFETY: the arguments are optional, and the other pointers are to live integers of the right size.
+        let arguments = (std::ptr::null_mut(), std::ptr::null_mut());
+        // SAFETY: the arguments are optional, and the other pointer is to a live integer of the right size.
+        let started = watched(START, end_unstarted, || unsafe {
+            (api.functions.init)(arguments.0, arguments.1, api.serialized, &mut provided)
+        });
+        check("MPI_Init_thread", started)?;
+        // SAFETY: the pointers are to live integers of the right size.
         unsafe {
-            let arguments = (std::ptr::null_mut(), std::ptr::null_mut());
-            check("MPI_Init_thread", (api.functions.init)(arguments.0, arguments.1, api.serialized, &mut provided))?;
             check("MPI_Comm_rank", (api.functions.rank)(api.world, &mut rank))?;
             check("MPI_Comm_size", (api.functions.size)(api.world, &mut size))?;
             check("MPI_Comm_dup", (api.functions.duplicate)(api.world, &mut control))?;
@@ -290,4 +324,25 @@ impl Sign {
 fn check(name: &str, code: c_int) -> Result<()> {
     fail_if!(code != 0; Error::Device(format!("{name} failed with the code {code}; look for the message of the MPI library above")));
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    /// Whether `late` was called while work took `work` and had `limit`.
+    fn was_late(limit: Duration, work: Duration) -> bool {
+        let called = Arc::new(AtomicBool::new(false));
+        let late = called.clone();
+        assert_eq!(watched(limit, move || late.store(true, Ordering::SeqCst), || (sleep(work), 7).1), 7);
+        called.load(Ordering::SeqCst)
+    }
+
+    #[test]
+    fn work_that_takes_too_long_is_noticed() {
+        assert!(was_late(Duration::from_millis(20), Duration::from_secs(2)));
+        assert!(!was_late(Duration::from_secs(3600), Duration::from_millis(20)));
+    }
 }

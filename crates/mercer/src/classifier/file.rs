@@ -109,7 +109,8 @@ impl Classifier {
         let head = head(path).map_err(|e| Error::io(path, e))?;
         refuse_pickle(path, &head)?;
         let header = head.get(8..).unwrap_or_default();
-        let metadata: Metadata = serde_json::from_slice(header).map_err(|e| foreign(path, e))?;
+        let metadata: Metadata =
+            serde_json::from_slice(header).map_err(|_| foreign(path, "its header cannot be read"))?;
         let Some(entry) = metadata.entries.get("mercer") else { return Ok(None) };
         check_version(entry).map_err(|what| broken(path, what))?;
         described(entry).map(|(_, header)| header.schema).map_err(|e| broken(path, e.to_string()))

@@ -89,7 +89,7 @@ impl Laplace {
         let start = Instant::now();
         let structured = self.structured(network, data, context)?;
         let looked_at = validation.filter(|_| self.method.recipe().looks_at_validation(self, network.number.is_some()));
-        let outputs = looked_at.map(|rows| structured.outputs(rows.x.to_f64().view())).transpose()?;
+        let outputs = looked_at.map(|rows| structured.outputs_within(rows, context)).transpose()?;
         let mut fitted = structured.tuned(self, outputs.as_ref().zip(looked_at))?;
         fitted.origin.seconds = start.elapsed().as_secs_f64();
         Ok(fitted)
@@ -122,7 +122,7 @@ impl Laplace {
         let start = Instant::now();
         let structured = self.structured(network, data, context)?;
         let looked_at = self.method.recipe().looks_at_validation(self, network.number.is_some());
-        let outputs = looked_at.then(|| structured.outputs(validation.x.to_f64().view())).transpose()?;
+        let outputs = looked_at.then(|| structured.outputs_within(validation, context)).transpose()?;
         let tuned = |rows: &Vec<usize>| {
             let chosen = outputs.as_ref().map(|outputs| (outputs.select(rows), validation.select(rows)));
             let mut fitted = structured.tuned(self, chosen.as_ref().map(|(outputs, rows)| (outputs, rows)))?;
@@ -173,6 +173,15 @@ impl Structured {
             (None, Some(reference)) => reference.outputs(&passes, x),
             (None, None) => Ok(Outputs { mean: passes.forward(x, Hidden::No)?.0, spread: Spread::None }),
         }
+    }
+
+    /// [`Structured::outputs`] at validation rows, where they fit into memory.
+    fn outputs_within(&self, rows: &Dataset, context: &FitContext) -> Result<Outputs> {
+        let (n, c) = (rows.n(), self.network.network.outputs());
+        let bytes = if self.fit.structure.is_some() { Outputs::memory(n, c) } else { 0 };
+        let what = format!("the variances of {c} outputs at {n} validation rows for every precision of the prior");
+        context.budget.require(what, bytes, "use fewer validation rows")?;
+        self.outputs(rows.x.to_f64().view())
     }
 
     fn marginal(&self, structure: &dyn Structure) -> Marginal<'_> {

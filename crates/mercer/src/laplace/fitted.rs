@@ -3,7 +3,7 @@
 use super::outputs::Outputs;
 use super::passes::{Hidden, Passes, batches};
 use super::predictive::sampled;
-use super::{Method, Predictive, ROWS, Searched, Structure};
+use super::{Method, NUMBERS, Predictive, ROWS, Searched, Structure};
 use crate::apply::{Predict, Saved, softmax_rows};
 use crate::bundle::Bundle;
 use crate::classifier::{Classifier, Number};
@@ -14,9 +14,6 @@ use crate::spectrum::Origin;
 use crate::{Error, Result, fail_if};
 use ndarray::{Array1, Array2, ArrayView2, Axis, s};
 use std::sync::Arc;
-
-/// Numbers of covariances that are in memory at a time.
-const NUMBERS: usize = 1 << 22;
 
 /// A network with the uncertainty of its outputs. Example: [the module](super).
 pub struct FittedLaplace {

@@ -123,8 +123,11 @@ impl Prior {
     pub(crate) const NAMED: [(&str, Prior); 2] = [("validation", Prior::Validation), ("likelihood", Prior::Likelihood)];
 }
 
-/// Rows whose variances are in memory at a time.
+/// Rows whose variances are in memory at a time, at most.
 const ROWS: usize = 4096;
+
+/// Numbers of covariances that are in memory at a time.
+const NUMBERS: usize = 1 << 22;
 
 /// A Gaussian over parameters: what [`Method`]s share.
 pub(crate) trait Structure: Send + Sync {

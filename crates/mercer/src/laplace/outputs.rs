@@ -2,7 +2,7 @@
 
 use super::passes::{Passes, batches};
 use super::search::ENDS;
-use super::{ROWS, Structure};
+use super::{NUMBERS, ROWS, Structure};
 use crate::Result;
 use ndarray::{Array2, ArrayView2, Axis, s};
 
@@ -31,10 +31,14 @@ pub(super) enum Spread {
     Features(Array2<f64>),
 }
 
+/// How many precisions there are on the grid.
+fn precisions() -> usize {
+    ((ENDS[1] - ENDS[0]) * PER_TEN as f64) as usize + 1
+}
+
 /// The precisions that variances are computed at.
 fn grid() -> Vec<f64> {
-    let count = ((ENDS[1] - ENDS[0]) * PER_TEN as f64) as usize + 1;
-    (0..count).map(|i| 10f64.powf(ENDS[0] + i as f64 / PER_TEN as f64)).collect()
+    (0..precisions()).map(|i| 10f64.powf(ENDS[0] + i as f64 / PER_TEN as f64)).collect()
 }
 
 impl Outputs {
@@ -48,7 +52,8 @@ impl Outputs {
         let shifts: Vec<f64> = grid().iter().map(|τ| τ * noise).collect();
         let dim = (x.nrows(), passes.outputs());
         let (mut mean, mut all) = (Array2::zeros(dim), vec![Array2::zeros(dim); shifts.len()]);
-        for rows in batches(x.nrows(), ROWS) {
+        let size = (NUMBERS / (dim.1 * shifts.len())).clamp(1, ROWS);
+        for rows in batches(x.nrows(), size) {
             let (z, covariances) = structure.covariance(passes, x.slice(s![rows.clone(), ..]), &shifts, false)?;
             mean.slice_mut(s![rows.clone(), ..]).assign(&z);
             for (all, covariance) in all.iter_mut().zip(covariances) {
@@ -57,6 +62,12 @@ impl Outputs {
             }
         }
         Ok(Outputs { mean, spread: Spread::Grid { noise, logarithms: all } })
+    }
+
+    /// Bytes that variances of `c` outputs at n rows take on the grid: their logarithms, a selection of the rows, and a batch of variances.
+    pub(super) fn memory(n: usize, c: usize) -> u64 {
+        let numbers = (n as u64).saturating_mul(c as u64).saturating_mul(precisions() as u64);
+        numbers.saturating_mul(2 * 4).saturating_add(8 * numbers.min(NUMBERS as u64))
     }
 
     /// Rows.

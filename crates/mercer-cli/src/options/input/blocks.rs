@@ -9,6 +9,7 @@ use mercer::error::human_bytes;
 use mercer::operator::memory::resident_memory;
 use mercer::{Error, Result, fail_if};
 use std::fs;
+use std::io::ErrorKind;
 use std::path::Path;
 
 /// The file, where it can be read in blocks and is too large for memory, together with the bytes that the work on it takes `beside` it. One that cannot be
@@ -52,6 +53,8 @@ impl Reader {
         if context.group.is_single() {
             return large(source, context, open, beside);
         }
+        let path = Path::new(source);
+        fail_if!(path.extension().is_some() && !path.exists(); Error::io(path, ErrorKind::NotFound.into()));
         fail_if!(
             !TableBlocks::can_open(source),
             "each of several ranks reads a part of the rows, of an .npy or a .parquet file, and `{source}` is none of these"

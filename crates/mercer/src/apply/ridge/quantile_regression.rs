@@ -354,7 +354,7 @@ impl Fit for QuantileRegression {
         let convergence =
             Convergence { iterations: Some(iterations), residual: Some(residual), curve: gaps, held_out: vec![] };
         let named = ["the interior-point method", "was", "steps"];
-        notes.extend(convergence.early_end(named, GAP, (interrupted, false), "a larger α"));
+        notes.extend(convergence.early_end(named, GAP, (interrupted, false), crate::advice!(LargerAlpha)));
         let origin = Origin::new("quantile", &self.kernel, x.dim(), context, start);
         Ok(FittedQuantileRegression {
             quantile: self.quantile,
