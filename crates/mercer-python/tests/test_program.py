@@ -96,7 +96,7 @@ def test_regression(files, way, estimator):
 
 @pytest.mark.parametrize(
     ("way", "parameters"),
-    [([], {}), ([], {"method": "auto"}), (["--rank", 20], {"method": "auto", "rank": 20}), (["--method", "cg", "--precision", "f32"], {"method": "cg", "precision": "f32"})],
+    [([], {}), ([], {"method": "auto"}), (["--rank", 20], {"method": "auto", "rank": 20}), (["--method", "cg", "--rank", 20], {"method": "cg", "rank": 20})],
     ids=["exact", "auto", "landmarks", "cg"],
 )
 def test_gaussian_processes(files, way, parameters):

@@ -8,8 +8,8 @@ use std::f64::consts::TAU;
 ///
 /// ```
 /// use mercer::kernel::Lift;
-/// let x = ndarray::array![[3.0, 4.0]];
-/// assert_eq!(Lift::OverNorm.of(x.view()), Some(ndarray::array![[0.6, 0.8]]));
+/// let x = ndarray::array![[0.0, 4.0]];
+/// assert_eq!(Lift::OverNorm.of(x.view()), Some(ndarray::array![[0.0, 1.0]]));
 /// assert_eq!(Lift::Itself.of(x.view()), None);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
