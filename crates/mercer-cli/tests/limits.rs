@@ -186,7 +186,7 @@ fn targets_with_too_many_classes_are_refused() {
     assert_eq!(folder.run(line).0, 0);
     let line = "laplace many.safetensors classes.csv --target id --method last-layer-kfac --memory 50MB";
     let (code, _, error) = folder.run(line);
-    assert_eq!(code, 1, "{error}");
+    assert_eq!(code, 2, "{error}");
     assert!(error.contains("the variances of 300 outputs at 300 validation rows"), "{error}");
     assert!(error.contains("use fewer validation rows"), "{error}");
 }
