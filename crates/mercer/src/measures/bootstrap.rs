@@ -8,7 +8,7 @@ const RESAMPLES: usize = 1000;
 /// Share of the resamples beyond each end of an interval of 95 %.
 const TAIL: f64 = 0.025;
 
-/// A number with its bootstrap interval of 95 %, in which it lies. Example: [`Cases`].
+/// A number with its bootstrap interval of 95 %, in which it lies. Example: [`Cases`](super::Cases).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Estimate {
     /// On the rows themselves.
