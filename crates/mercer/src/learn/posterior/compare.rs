@@ -258,7 +258,7 @@ impl Judged {
     }
 }
 
-/// The place of the method with the lowest NLL on the validation rows; the first of equals.
+/// The place of the method with the lowest NLL on the validation rows; the first of equals. Example: [`posteriors`](super::posteriors).
 pub fn least_loss(all: &[&Judged]) -> usize {
     (0..all.len()).fold(0, |best, i| if all[i].validation_nll < all[best].validation_nll { i } else { best })
 }
